@@ -1,0 +1,63 @@
+# One way to declare a room of the house (a folder under src/onesided): its sources are what lies in the folder, its
+# unit tests are the *_test.cc beside them, and it may use only the rooms it names.
+
+# Warnings and sanitizers for every target of ours.
+function(onesided_target_defaults target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    target_compile_options(${target} PRIVATE -Wthread-safety)
+  endif()
+  if(ONESIDED_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${ONESIDED_SANITIZE} -fno-omit-frame-pointer)
+    target_link_options(${target} PRIVATE -fsanitize=${ONESIDED_SANITIZE})
+  endif()
+endfunction()
+
+# onesided_room(memory DEPENDS device [LINK lib...]): static library onesided_memory; tests onesided_memory_<name>.
+function(onesided_room name)
+  cmake_parse_arguments(ROOM "" "" "DEPENDS;LINK" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  if(sources)
+    add_library(onesided_${name} STATIC ${sources})
+    set(scope PUBLIC)
+    onesided_target_defaults(onesided_${name})
+  else()
+    add_library(onesided_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(onesided_${name} ${scope} ${CMAKE_SOURCE_DIR}/src)
+  list(TRANSFORM ROOM_DEPENDS PREPEND onesided_)
+  target_link_libraries(onesided_${name} ${scope} ${ROOM_DEPENDS} ${ROOM_LINK})
+  if(ONESIDED_BUILD_TESTS)
+    foreach(test ${tests})
+      get_filename_component(stem ${test} NAME_WE)
+      onesided_test(onesided_${name}_${stem} SOURCES ${test} LINK onesided_${name})
+    endforeach()
+  endif()
+endfunction()
+
+# onesided_test(name SOURCES ... LINK ...): one GoogleTest program, one ctest entry.
+function(onesided_test name)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LINK" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${TEST_SOURCES})
+  onesided_target_defaults(${name})
+  target_link_libraries(${name} PRIVATE ${TEST_LINK} GTest::gmock GTest::gtest_main Threads::Threads)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT})
+endfunction()
+
+# Where a library or module goes: FOLDER is relative to the Python package. In place for development, installed by pip.
+function(onesided_package_target target folder)
+  if(ONESIDED_INPLACE)
+    set_target_properties(${target} PROPERTIES
+      LIBRARY_OUTPUT_DIRECTORY ${CMAKE_SOURCE_DIR}/python/onesided/${folder}
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_SOURCE_DIR}/python/onesided/${folder})
+  endif()
+  install(TARGETS ${target} LIBRARY DESTINATION onesided/${folder} RUNTIME DESTINATION onesided/${folder} COMPONENT python)
+endfunction()

@@ -1,0 +1,37 @@
+// Why: a file descriptor has one owner and is closed exactly once.
+#pragma once
+
+#include <utility>
+
+namespace onesided {
+
+// Owns one file descriptor, or none (-1). A value that moves; confined to one thread at a time.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() { reset(); }
+
+  bool valid() const { return fd_ >= 0; }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+  // Closes what is held.
+  void reset();
+  // A second descriptor of the same open file (close-on-exec). Invalid when the process has no descriptor left.
+  Fd duplicate() const;
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace onesided

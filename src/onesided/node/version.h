@@ -1,0 +1,11 @@
+// Why: one place that says which build this is.
+#pragma once
+
+#include <string_view>
+
+namespace onesided {
+
+// "0.1.0", as in pyproject.toml.
+std::string_view version();
+
+}  // namespace onesided
