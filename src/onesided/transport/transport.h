@@ -1,0 +1,188 @@
+// Why: the engine knows peers, regions, checks, deadlines and requests; how bytes get from one process to another is a
+// transport's business, and each says itself what it can reach. One transport is one folder beside this file.
+//
+// A link is one transport to one connected peer, in one of two styles:
+//   CopyLink   (self, shm, cma)    moves bytes on the thread that calls it; the engine's threads call it piece by
+//   piece. QueueLink  (tcp, ascend, ucx)  takes a whole batch and completes it from threads of its own.
+// Everything a link is given has been checked by the engine: ranges lie in one registered region on each side, sums do
+// not wrap, and the engine holds the local memory registered until the link has said that it is done with it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "onesided/base/align.h"
+#include "onesided/base/clock.h"
+#include "onesided/base/fd.h"
+#include "onesided/base/result.h"
+#include "onesided/device/device.h"
+
+namespace onesided {
+
+enum class Op : std::uint8_t { kRead = 0, kWrite = 1 };
+
+// Names one registration of one engine instance for ever: an index is used again, a pair never. A value.
+struct RegionKey {
+  std::uint32_t index = 0;
+  std::uint32_t generation = 0;  // 0 names nothing
+  friend auto operator<=>(const RegionKey&, const RegionKey&) = default;
+};
+
+// No more than this is moved between two looks at stop and deadline.
+inline constexpr std::uint64_t kPieceBytes = kMiB;
+
+// One contiguous copy; both ends lie in one region each. A value.
+struct Move {
+  std::uint64_t local = 0;   // address in this process (or on `device`)
+  std::uint64_t remote = 0;  // address in the peer
+  std::uint64_t nbytes = 0;  // > 0
+  RegionKey region;          // the peer's
+  std::uint32_t item = 0;    // which of the caller's items it belongs to; links hand it back, nothing more
+  Device* device = nullptr;  // set when the host cannot touch `local`: copy through it
+};
+
+// Who is at the other end, as proved by the handshake. A value.
+struct PeerInfo {
+  std::string engine_id;                // "127.0.0.1:40213", "[::1]:5000": what connect() takes
+  std::uint64_t instance = 0;           // random, new for every engine ever created
+  bool local = false;                   // same host and uid, proved over a Unix socket
+  int pid = 0;                          // of a local peer, as the kernel says; else 0
+  std::vector<std::string> transports;  // what the peer's engine serves, in its order of preference
+};
+
+// What a transport may ask of the authenticated control connection to a peer. Thread-safe. Implemented by
+// engine/session.
+class PeerChannel {
+ public:
+  virtual ~PeerChannel() = default;
+  virtual const PeerInfo& peer() const = 0;
+  // False from the moment the peer is known dead or gone; never true again.
+  virtual bool alive() const = 0;
+  // One more connection to the peer's listener, authenticated and bound to this session; its owner side is handed to
+  // the transport of that name through Transport::serve().
+  virtual Result<Fd> open_stream(std::string_view transport, Deadline deadline) = 0;
+};
+
+// Keeps one of this engine's regions registered while bytes move into or out of it. Releases on destruction; moves.
+// Thread-safe to hold anywhere; deregister_mem waits for it.
+class RegionHold {
+ public:
+  RegionHold() = default;
+  RegionHold(std::atomic<std::uint32_t>* holds, Device* device) : holds_(holds), device_(device) {}
+  RegionHold(RegionHold&& other) noexcept : holds_(std::exchange(other.holds_, nullptr)), device_(other.device_) {}
+  RegionHold& operator=(RegionHold&& other) noexcept {
+    if (this != &other) {
+      release();
+      holds_ = std::exchange(other.holds_, nullptr);
+      device_ = other.device_;
+    }
+    return *this;
+  }
+  RegionHold(const RegionHold&) = delete;
+  RegionHold& operator=(const RegionHold&) = delete;
+  ~RegionHold() { release(); }
+
+  void release() {
+    if (auto* holds = std::exchange(holds_, nullptr); holds && holds->fetch_sub(1, std::memory_order_acq_rel) == 1)
+      holds->notify_all();
+  }
+  bool valid() const { return holds_ != nullptr; }
+  // Null: the host may touch the memory. Else it must be copied through this device.
+  Device* device() const { return device_; }
+
+ private:
+  std::atomic<std::uint32_t>* holds_ = nullptr;
+  Device* device_ = nullptr;
+};
+
+// This engine's registered memory, for the owner's side of a transport whose peers may lie. Thread-safe.
+class RegionAccess {
+ public:
+  virtual ~RegionAccess() = default;
+  // Checks that [address, address + nbytes) lies in the region and that the region is still registered, and holds it.
+  // STALE: deregistered or replaced. PARAM_INVALID: out of range.
+  virtual Result<RegionHold> acquire(RegionKey key, std::uint64_t address, std::uint64_t nbytes, Op op) = 0;
+};
+
+class Link {
+ public:
+  virtual ~Link() = default;
+  // Bytes of this region can go over this link now (shm: its memory was exported; all others: any region).
+  virtual bool carries(RegionKey) const { return true; }
+};
+
+// Thread-safe: several threads copy at once.
+class CopyLink : public Link {
+ public:
+  struct Failure {
+    std::size_t move = 0;     // index of the first move that failed; those before it are wholly done
+    std::uint64_t bytes = 0;  // how much of that move was done
+    Error error;
+  };
+  // Moves all of `moves` (at most kPieceBytes in sum) and returns nothing, or stops at the first that fails. The engine
+  // checks the peer's region table before and after; memory that has vanished meanwhile must give an error, not a
+  // fault.
+  virtual std::optional<Failure> copy(Op op, std::span<const Move> moves) = 0;
+};
+
+// Told about a batch by the link that runs it, from any of the link's threads, never under a lock of the link's.
+class BatchSink {
+ public:
+  virtual ~BatchSink() = default;
+  // `nbytes` more of moves[move] have arrived; summed up they reach Move::nbytes exactly when the move is done.
+  virtual void moved(std::size_t move, std::uint64_t nbytes) = 0;
+  // moves[move] ended with this error. The others go on.
+  virtual void failed(std::size_t move, Error error) = 0;
+  // Exactly once, last: the link touches no memory of the batch any more. `rest` is the fate of every move that neither
+  // arrived nor failed (nothing when there is none): TIMEOUT, CANCELLED, PEER_LOST, ...
+  virtual void finished(std::optional<Error> rest) = 0;
+};
+
+// Work for a QueueLink. Immutable once posted.
+struct Batch {
+  Op op = Op::kRead;
+  std::vector<Move> moves;
+  Deadline deadline = Deadline::never();  // the link ends the batch with TIMEOUT when it passes, whatever the peer does
+  std::shared_ptr<BatchSink> sink;
+};
+
+// Thread-safe.
+class QueueLink : public Link {
+ public:
+  // Takes any number of moves and returns without waiting for the peer. Always ends in exactly one finished(), also
+  // when the link is already broken. Several batches share the link fairly.
+  virtual void post(std::shared_ptr<const Batch> batch) = 0;
+  // Asks for an early end; finished() follows within 100 ms with `why` for what is left, also if the peer is frozen. A
+  // transport that cannot call work back tears its connection down first. No-op on a batch that has finished.
+  virtual void cancel(const Batch& batch, Error why) = 0;
+};
+
+using AnyLink = std::variant<std::unique_ptr<CopyLink>, std::unique_ptr<QueueLink>>;
+
+// A way to reach peers. Thread-safe. Outlives its links.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  // Whether it could serve this peer; if not, why, in words for stats().
+  virtual Result<void> reach(const PeerInfo& peer) = 0;
+  // A link to the connected peer; destroying it ends all its work. May fail where reach() hoped (ptrace refused): the
+  // engine notes why and tries the next transport.
+  virtual Result<AnyLink> connect(std::shared_ptr<PeerChannel> channel, Deadline deadline) = 0;
+  // Owner's side: a data stream that a peer opened with open_stream(name()). Takes it over. Transports without streams
+  // are never called.
+  virtual void serve(Fd /*stream*/, std::shared_ptr<PeerChannel> /*channel*/) {}
+  // Owner's side: stops serving, joins its threads; no registered memory is touched afterwards.
+  virtual void stop() {}
+};
+
+}  // namespace onesided
