@@ -1,0 +1,117 @@
+// Why: two engines that know each other share one authenticated, ordered control connection. Over it they introduce
+// themselves, publish regions, pass descriptors and notice each other's death; data goes elsewhere. This is the face
+// the rest of the engine sees; who may connect is docs/security.md, the bytes are docs/wire_format.md.
+//
+// Direction: a session belongs to the side that dialed. If both sides connect at the same time there are two sessions,
+// one each way, and neither waits for the other; there is never a tie to break. Towards one peer instance there is at
+// most one live session per direction: a second connect() finds the first (ALREADY_CONNECTED), and an accepted session
+// replaces an older one of the same instance, which the peer itself must have given up.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onesided/base/clock.h"
+#include "onesided/base/fd.h"
+#include "onesided/base/result.h"
+#include "onesided/engine/endpoint.h"
+#include "onesided/wire/control.h"
+#include "onesided/wire/identity.h"
+
+namespace onesided {
+
+// One control connection. Internally synchronized; shared by the engine and the I/O thread.
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  // Never reused in this process.
+  virtual std::uint64_t id() const = 0;
+  // Who the peer is: proved over a Unix socket (uid and pid are the kernel's word), or by the shared secret.
+  virtual const PeerHello& peer() const = 0;
+  // We dialed (and may transfer); otherwise the peer did.
+  virtual bool initiated() const = 0;
+  // Over a Unix socket: same host and uid, descriptors can be attached.
+  virtual bool local() const = 0;
+  virtual bool alive() const = 0;
+
+  // Queues the message; it arrives once and in order, or the session is lost. Takes the descriptors. Waits while more
+  // than 8 MiB are queued, until the deadline (TIMEOUT); from the I/O thread it never waits. Over the limits of
+  // wire/control.h, or descriptors on a TCP session: PARAM_INVALID. Lost: the reason it was lost with.
+  virtual Result<void> send(const ControlMessage& message, std::vector<Fd> fds = {},
+                            Deadline deadline = Deadline::never()) = 0;
+
+  // Says Bye after what is queued and closes. on_lost() follows (CLOSED). Idempotent, does not block.
+  virtual void close(std::string_view why) = 0;
+
+  // Dialer only: one more TCP connection to the peer, authenticated and bound to this session (stream index < 256). The
+  // socket is connected and non-blocking; the peer's engine gets its end through on_data_stream(). Blocks until both
+  // proved that they belong to this session. TIMEOUT, PEER_LOST, AUTH_FAILED.
+  virtual Result<Fd> open_data_stream(std::uint32_t index, Deadline deadline) = 0;
+};
+
+// What the sessions of an engine report. All calls come from its one I/O thread, must not block, and may call send()
+// and close(). For one session: on_accepted (if the peer dialed), on_message..., then on_lost exactly once, then
+// nothing.
+class SessionEvents {
+ public:
+  virtual ~SessionEvents() = default;
+  // A peer dialed us and proved who it is. An error refuses it: the peer's connect() fails with it. Messages sent from
+  // within are the first the peer gets after connect() succeeded.
+  virtual Result<void> on_accepted(const std::shared_ptr<Session>& session) = 0;
+  // Our connect() succeeded; called before it returns and before the first on_message().
+  virtual void on_connected(const std::shared_ptr<Session>& session) = 0;
+  virtual void on_message(const std::shared_ptr<Session>& session, ControlMessage message, std::vector<Fd> fds) = 0;
+  // PEER_LOST: the peer's process died, its host fell silent, or the connection broke. NOT_CONNECTED: it said Bye.
+  // CLOSED: we closed. PARAM_INVALID: it sent what cannot be decoded. A failed connect() is not reported here.
+  virtual void on_lost(const std::shared_ptr<Session>& session, const Error& reason) = 0;
+  // The peer opened a data stream of an accepted session (non-blocking, connected).
+  virtual void on_data_stream(const std::shared_ptr<Session>& session, std::uint32_t index, Fd stream) = 0;
+};
+
+struct SessionOptions {
+  std::string local_engine = "127.0.0.1";  // Endpoint; no port or port 0: the kernel chooses one
+  std::string secret;                      // empty: only peers of this host and uid. At least 16 bytes otherwise
+  std::vector<std::string> transports;     // for the hello
+  std::uint32_t tcp_streams = 2;           // for the hello
+  std::uint32_t heartbeat_ms = 2000;       // sign of life over TCP; a peer silent for 4 of its intervals is lost
+  std::uint32_t handshake_ms = 5000;       // an accepted connection must have proved itself by then
+};
+
+// The shared secret in a file: 16 bytes to 4 KiB after trailing line ends are cut off; the file must belong to us or
+// root and be closed to group and others. PARAM_INVALID or NOT_FOUND, naming the file and what to do.
+Result<std::string> read_secret_file(const std::string& path);
+
+// All control connections of one engine: its listener, its dialing, its I/O thread. Internally synchronized.
+class Sessions {
+ public:
+  // Listens on the address given, and on no other: TCP, and an abstract Unix socket named after it. ADDR_IN_USE,
+  // PARAM_INVALID (also for a wildcard address: an id must be an address that peers can reach), NOT_FOUND (name).
+  // `events` must outlive this object.
+  static Result<std::unique_ptr<Sessions>> create(SessionOptions options, SessionEvents& events);
+  virtual ~Sessions() = default;
+
+  // The hello we send: the real engine id is hello().engine_id.
+  virtual const PeerHello& hello() const = 0;
+
+  // Connects, on this host through the Unix socket, else by TCP with the secret. Never disturbs other sessions: names
+  // are resolved on threads of their own, the rest is non-blocking. `done` runs once, on the I/O thread, or is dropped
+  // by close(). Errors: PARAM_INVALID (remote_id has no port), TIMEOUT, NOT_FOUND (name), NOT_CONNECTED (nobody
+  // listens), ALREADY_CONNECTED, AUTH_FAILED, UNSUPPORTED (other protocol version, both named), or what on_accepted()
+  // there said.
+  using ConnectDone = std::function<void(Result<std::shared_ptr<Session>>)>;
+  virtual void connect_async(std::string_view remote_id, Deadline deadline, ConnectDone done) = 0;
+  // The same, blocking. Not from the I/O thread.
+  virtual Result<std::shared_ptr<Session>> connect(std::string_view remote_id, Deadline deadline) = 0;
+
+  // Closes the listener and all sessions (Bye, on_lost with CLOSED) and ends the I/O thread; afterwards no event runs.
+  // Waits at most 100 ms for peers that do not take the Bye. Idempotent. Not from the I/O thread.
+  virtual void close() = 0;
+  // In a forked child: drops all descriptors without a word to the peers; nothing else may be called afterwards.
+  virtual void abandon_after_fork() = 0;
+};
+
+}  // namespace onesided

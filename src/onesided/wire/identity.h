@@ -1,0 +1,51 @@
+// Why: an address says where an engine listens, not which one it is. A restarted process may listen on the same port
+// and a container may share a boot id, so peers introduce themselves with an instance and with what tells hosts apart.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace onesided {
+
+// 16 random bytes drawn when an engine is created: never the same twice. A value.
+struct InstanceId {
+  std::array<std::uint8_t, 16> bytes{};
+
+  static InstanceId random();
+  std::string to_string() const;  // 32 hex digits
+  friend auto operator<=>(const InstanceId&, const InstanceId&) = default;
+};
+
+// Where a process runs, for choosing transports. Hints only: nothing is trusted because of them. A value.
+struct HostIdentity {
+  std::array<std::uint8_t, 16> boot_id{};  // of the kernel: equal on one host, also between containers
+  std::uint64_t net_namespace = 0;         // inode numbers, 0 when unknown
+  std::uint64_t pid_namespace = 0;
+
+  static HostIdentity current();
+  friend bool operator==(const HostIdentity&, const HostIdentity&) = default;
+};
+
+// How an engine introduces itself to a peer. A value.
+struct PeerHello {
+  std::uint16_t protocol_version = 0;
+  std::string engine_id;      // "127.0.0.1:40213", as connect() takes it
+  std::string bound_address;  // the numeric address it listens on, in the same form
+  InstanceId instance;
+  std::uint32_t pid = 0;  // as the peer sees itself; over a Unix socket the kernel's word replaces it
+  std::uint32_t uid = 0;
+  HostIdentity host;
+  std::vector<std::string> transports;  // offered, best first: "shm", "cma", "tcp"
+  std::uint32_t tcp_streams = 0;        // data streams it wants towards a peer
+  std::uint32_t heartbeat_ms = 0;       // how often it gives a sign of life over TCP
+  std::uint64_t max_notify_bytes = 0;   // largest notification it takes
+
+  friend bool operator==(const PeerHello&, const PeerHello&) = default;
+};
+
+// Version of everything that crosses a connection. Peers must have the same one.
+inline constexpr std::uint16_t kProtocolVersion = 1;
+
+}  // namespace onesided
