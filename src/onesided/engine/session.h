@@ -18,25 +18,25 @@
 #include "onesided/base/fd.h"
 #include "onesided/base/result.h"
 #include "onesided/engine/endpoint.h"
+#include "onesided/transport/transport.h"
 #include "onesided/wire/control.h"
 #include "onesided/wire/identity.h"
 
 namespace onesided {
 
 // One control connection. Internally synchronized; shared by the engine and the I/O thread.
-class Session {
+class Session : public PeerChannel {
  public:
-  virtual ~Session() = default;
-
   // Never reused in this process.
   virtual std::uint64_t id() const = 0;
   // Who the peer is: proved over a Unix socket (uid and pid are the kernel's word), or by the shared secret.
-  virtual const PeerHello& peer() const = 0;
+  virtual const PeerHello& hello() const = 0;
   // We dialed (and may transfer); otherwise the peer did.
   virtual bool initiated() const = 0;
-  // Over a Unix socket: same host and uid, descriptors can be attached.
-  virtual bool local() const = 0;
-  virtual bool alive() const = 0;
+  // From PeerChannel: peer() is the part of the hello that transports see; peer().local: over a Unix socket, same host
+  // and uid, descriptors can be attached. alive(): false before on_lost() runs. open_stream(): dialer only (UNSUPPORTED
+  // otherwise); a non-blocking TCP connection, both ends proved to belong to this session; blocks; TIMEOUT, PEER_LOST,
+  // AUTH_FAILED. The peer's engine gets its end through on_data_stream().
 
   // Queues the message; it arrives once and in order, or the session is lost. Takes the descriptors. Waits while more
   // than 8 MiB are queued, until the deadline (TIMEOUT); from the I/O thread it never waits. Over the limits of
@@ -46,11 +46,6 @@ class Session {
 
   // Says Bye after what is queued and closes. on_lost() follows (CLOSED). Idempotent, does not block.
   virtual void close(std::string_view why) = 0;
-
-  // Dialer only: one more TCP connection to the peer, authenticated and bound to this session (stream index < 256). The
-  // socket is connected and non-blocking; the peer's engine gets its end through on_data_stream(). Blocks until both
-  // proved that they belong to this session. TIMEOUT, PEER_LOST, AUTH_FAILED.
-  virtual Result<Fd> open_data_stream(std::uint32_t index, Deadline deadline) = 0;
 };
 
 // What the sessions of an engine report. All calls come from its one I/O thread, must not block, and may call send()
@@ -68,8 +63,8 @@ class SessionEvents {
   // PEER_LOST: the peer's process died, its host fell silent, or the connection broke. NOT_CONNECTED: it said Bye.
   // CLOSED: we closed. PARAM_INVALID: it sent what cannot be decoded. A failed connect() is not reported here.
   virtual void on_lost(const std::shared_ptr<Session>& session, const Error& reason) = 0;
-  // The peer opened a data stream of an accepted session (non-blocking, connected).
-  virtual void on_data_stream(const std::shared_ptr<Session>& session, std::uint32_t index, Fd stream) = 0;
+  // The peer called open_stream(transport) on its end of an accepted session (non-blocking, connected).
+  virtual void on_data_stream(const std::shared_ptr<Session>& session, std::string_view transport, Fd stream) = 0;
 };
 
 struct SessionOptions {

@@ -25,17 +25,11 @@
 #include "onesided/base/fd.h"
 #include "onesided/base/result.h"
 #include "onesided/device/device.h"
+#include "onesided/wire/region_desc.h"
 
 namespace onesided {
 
 enum class Op : std::uint8_t { kRead = 0, kWrite = 1 };
-
-// Names one registration of one engine instance for ever: an index is used again, a pair never. A value.
-struct RegionKey {
-  std::uint32_t index = 0;
-  std::uint32_t generation = 0;  // 0 names nothing
-  friend auto operator<=>(const RegionKey&, const RegionKey&) = default;
-};
 
 // No more than this is moved between two looks at stop and deadline.
 inline constexpr std::uint64_t kPieceBytes = kMiB;

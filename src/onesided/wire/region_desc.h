@@ -7,10 +7,10 @@
 
 namespace onesided {
 
-// Names one registration for ever: an index is reused, a pair of index and generation is not. A value.
+// Names one registration of one engine instance for ever: an index is used again, a pair never. A value.
 struct RegionKey {
   std::uint32_t index = 0;
-  std::uint64_t generation = 0;
+  std::uint32_t generation = 0;  // 0 names nothing
   friend auto operator<=>(const RegionKey&, const RegionKey&) = default;
 };
 
