@@ -2,14 +2,13 @@
 // transport's business, and each says itself what it can reach. One transport is one folder beside this file.
 //
 // A link is one transport to one connected peer, in one of two styles:
-//   CopyLink   (self, shm, cma)    moves bytes on the thread that calls it; the engine's threads call it piece by
-//   piece. QueueLink  (tcp, ascend, ucx)  takes a whole batch and completes it from threads of its own.
+//   - CopyLink (self, shm, cma) moves bytes on the thread that calls it; the engine's threads call it piece by piece.
+//   - QueueLink (tcp, ascend, ucx) takes a whole batch and completes it from threads of its own.
 // Everything a link is given has been checked by the engine: ranges lie in one registered region on each side, sums do
 // not wrap, and the engine holds the local memory registered until the link has said that it is done with it.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,6 +23,7 @@
 #include "onesided/base/clock.h"
 #include "onesided/base/fd.h"
 #include "onesided/base/result.h"
+#include "onesided/base/use_count.h"
 #include "onesided/device/device.h"
 #include "onesided/wire/region_desc.h"
 
@@ -51,6 +51,9 @@ struct PeerInfo {
   bool local = false;                   // same host and uid, proved over a Unix socket
   int pid = 0;                          // of a local peer, as the kernel says; else 0
   std::vector<std::string> transports;  // what the peer's engine serves, in its order of preference
+  // Of a local peer, once it has introduced itself: where in its own memory it keeps `instance` (0: unknown). Reading
+  // it there proves that a process id still means this peer.
+  std::uint64_t proof_address = 0;
 };
 
 // What a transport may ask of the authenticated control connection to a peer. Thread-safe. Implemented by
@@ -67,16 +70,17 @@ class PeerChannel {
 };
 
 // Keeps one of this engine's regions registered while bytes move into or out of it. Releases on destruction; moves.
-// Thread-safe to hold anywhere; deregister_mem waits for it.
+// May be held and released on any thread; deregister_mem waits for it.
 class RegionHold {
  public:
   RegionHold() = default;
-  RegionHold(std::atomic<std::uint32_t>* holds, Device* device) : holds_(holds), device_(device) {}
-  RegionHold(RegionHold&& other) noexcept : holds_(std::exchange(other.holds_, nullptr)), device_(other.device_) {}
+  // `uses` has been entered.
+  RegionHold(UseCount* uses, Device* device) : uses_(uses), device_(device) {}
+  RegionHold(RegionHold&& other) noexcept : uses_(std::exchange(other.uses_, nullptr)), device_(other.device_) {}
   RegionHold& operator=(RegionHold&& other) noexcept {
     if (this != &other) {
       release();
-      holds_ = std::exchange(other.holds_, nullptr);
+      uses_ = std::exchange(other.uses_, nullptr);
       device_ = other.device_;
     }
     return *this;
@@ -86,15 +90,14 @@ class RegionHold {
   ~RegionHold() { release(); }
 
   void release() {
-    if (auto* holds = std::exchange(holds_, nullptr); holds && holds->fetch_sub(1, std::memory_order_acq_rel) == 1)
-      holds->notify_all();
+    if (auto* uses = std::exchange(uses_, nullptr)) uses->leave();
   }
-  bool valid() const { return holds_ != nullptr; }
+  bool valid() const { return uses_ != nullptr; }
   // Null: the host may touch the memory. Else it must be copied through this device.
   Device* device() const { return device_; }
 
  private:
-  std::atomic<std::uint32_t>* holds_ = nullptr;
+  UseCount* uses_ = nullptr;
   Device* device_ = nullptr;
 };
 
@@ -107,11 +110,24 @@ class RegionAccess {
   virtual Result<RegionHold> acquire(RegionKey key, std::uint64_t address, std::uint64_t nbytes, Op op) = 0;
 };
 
+// What of a peer's region decides which link can carry it. A value.
+struct RegionTraits {
+  RegionKey key;
+  bool device = false;
+  bool host_accessible = true;  // the owner's processor can touch it at its address
+  bool exported = false;        // it lies in files that other processes may map
+};
+
 class Link {
  public:
   virtual ~Link() = default;
-  // Bytes of this region can go over this link now (shm: its memory was exported; all others: any region).
-  virtual bool carries(RegionKey) const { return true; }
+  // The bytes of this region can go over this link now. Both are asked on the path of every transfer.
+  virtual bool carries(const RegionTraits&) const { return true; }
+  // Told in order, from the session's thread: a file of the peer's that other processes may map; a region that lies in
+  // such files; a region that is gone. Only shm cares.
+  virtual void share_file(std::uint64_t /*file_id*/, Fd /*file*/) {}
+  virtual void share_region(const RegionDesc&) {}
+  virtual void unshare_region(RegionKey) {}
 };
 
 // Thread-safe: several threads copy at once.
@@ -170,8 +186,8 @@ class Transport {
   // Whether it could serve this peer; if not, why, in words for stats().
   virtual Result<void> reach(const PeerInfo& peer) = 0;
   // A link to the connected peer; destroying it ends all its work. May fail where reach() hoped (ptrace refused): the
-  // engine notes why and tries the next transport.
-  virtual Result<AnyLink> connect(std::shared_ptr<PeerChannel> channel, Deadline deadline) = 0;
+  // engine notes why and tries the next transport. `peer` is channel->peer() and what the peer has told since.
+  virtual Result<AnyLink> connect(std::shared_ptr<PeerChannel> channel, const PeerInfo& peer, Deadline deadline) = 0;
   // Owner's side: a data stream that a peer opened with open_stream(name()). Takes it over. Transports without streams
   // are never called.
   virtual void serve(Fd /*stream*/, std::shared_ptr<PeerChannel> /*channel*/) {}
