@@ -53,11 +53,16 @@ function(onesided_test name)
 endfunction()
 
 # Where a library or module goes: FOLDER is relative to the Python package. In place for development, installed by pip.
+# The target onesided_package builds them all.
 function(onesided_package_target target folder)
   if(ONESIDED_INPLACE)
     set_target_properties(${target} PROPERTIES
       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_SOURCE_DIR}/python/onesided/${folder}
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_SOURCE_DIR}/python/onesided/${folder})
   endif()
+  if(NOT TARGET onesided_package)
+    add_custom_target(onesided_package)
+  endif()
+  add_dependencies(onesided_package ${target})
   install(TARGETS ${target} LIBRARY DESTINATION onesided/${folder} RUNTIME DESTINATION onesided/${folder} COMPONENT python)
 endfunction()

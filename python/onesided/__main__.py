@@ -1,0 +1,6 @@
+"""Why: `python -m onesided` is the command `onesided` where no script is installed."""
+
+from onesided.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Why: the doctor and the demo's first look ask a machine the same questions. Standard library only: the answers are
+needed most where nothing is installed yet."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+RUNTIME_LIBRARY = "libascendcl.so"
+_SIMULATED_FOLDER = ("onesided", "ascend_sim", "lib")
+_VENDOR_FOLDERS = ("/usr/local/Ascend/ascend-toolkit/latest/lib64", "/usr/local/Ascend/cann/lib64")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The device runtime a program started now would load. A value."""
+
+    kind: str  # "real", "simulated", "none"
+    path: str | None
+    found_by: str | None  # the variable or place that leads there
+
+
+def is_simulated(library: Path) -> bool:
+    """Whether a libascendcl.so is ours: it lies in our package, wherever that is installed."""
+    return library.resolve().parent.parts[-3:] == _SIMULATED_FOLDER
+
+
+def _folders() -> Iterator[tuple[str, str]]:
+    """(folder, how a program comes to look there), in the loader's order, then where the vendor installs."""
+    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        if folder:
+            yield folder, "LD_LIBRARY_PATH"
+    for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
+        home = os.environ.get(name)
+        if home:
+            for below in ("lib64", "runtime/lib64", "lib"):
+                yield os.path.join(home, below), name
+    for folder in _VENDOR_FOLDERS:
+        yield folder, "the vendor's folder"
+
+
+def _loaded() -> Path | None:
+    """The runtime this process has loaded already."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    match = re.search(rf"\s(/\S*/{re.escape(RUNTIME_LIBRARY)}\S*)$", maps, re.MULTILINE)
+    return Path(match[1]) if match else None
+
+
+def _in_loader_cache() -> Path | None:
+    ldconfig = shutil.which("ldconfig") or "/sbin/ldconfig"
+    try:
+        listed = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return None
+    match = re.search(rf"\s{re.escape(RUNTIME_LIBRARY)}.*=> (\S+)$", listed, re.MULTILINE)
+    return Path(match[1]) if match else None
+
+
+def runtime() -> Runtime:
+    """Which libascendcl.so is loaded, or would be. A real one anywhere beats a simulated one: never mix them."""
+    found: list[tuple[Path, str]] = []
+    loaded = _loaded()
+    if loaded:
+        found.append((loaded, "loaded in this process"))
+    found += [
+        (Path(folder, RUNTIME_LIBRARY), how) for folder, how in _folders() if Path(folder, RUNTIME_LIBRARY).exists()
+    ]
+    cached = _in_loader_cache()
+    if cached:
+        found.append((cached, "the loader's cache"))
+    for path, how in found:
+        if not is_simulated(path):
+            return Runtime("real", str(path), how)
+    return Runtime("simulated", str(found[0][0]), found[0][1]) if found else Runtime("none", None, None)
+
+
+def read_line(path: str) -> str | None:
+    """The first line of a file of /proc or /sys; None where there is none."""
+    try:
+        return Path(path).read_text().splitlines()[0].strip()
+    except (OSError, IndexError):
+        return None
+
+
+def meminfo_bytes(field: str) -> int:
+    """A line of /proc/meminfo in bytes; 0 where it is missing."""
+    try:
+        match = re.search(rf"^{field}:\s+(\d+)( kB)?", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(match[1]) * (1024 if match[2] else 1) if match else 0
+
+
+def shared_memory_free() -> int:
+    """Free bytes in /dev/shm, where Ray keeps its object store; 0 where there is no /dev/shm."""
+    try:
+        return shutil.disk_usage("/dev/shm").free
+    except OSError:
+        return 0
+
+
+def memfd_error() -> str | None:
+    """Why memory cannot be shared by descriptor; None when it can."""
+    try:
+        fd = os.memfd_create("onesided-probe", os.MFD_CLOEXEC)
+    except (OSError, AttributeError) as error:
+        return f"memfd_create: {error}"
+    try:
+        os.ftruncate(fd, mmap.PAGESIZE)
+        mmap.mmap(fd, mmap.PAGESIZE).close()
+    except OSError as error:
+        return f"mapping a memfd: {error}"
+    finally:
+        os.close(fd)
+    return None
+
+
+def ptrace_scope() -> int:
+    """Yama's setting: 0 unrestricted (also where Yama is not there), 1 descendants only, 2 admin only, 3 nobody."""
+    value = read_line("/proc/sys/kernel/yama/ptrace_scope")
+    return int(value) if value and value.isdigit() else 0
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+def process_read_error() -> str | None:
+    """Why one process may not read a sibling's memory (process_vm_readv, tried for real); None when it may."""
+    word = ctypes.create_string_buffer(b"onesided")
+    owner = os.fork()
+    if owner == 0:
+        signal.pause()
+        os._exit(0)
+    reader = os.fork()
+    if reader == 0:
+        os._exit(_read_from(owner, word))
+    _, status = os.waitpid(reader, 0)
+    os.kill(owner, signal.SIGKILL)
+    os.waitpid(owner, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return None if code == 0 else f"process_vm_readv: {os.strerror(code)}"
+
+
+def _read_from(pid: int, word: ctypes.Array[ctypes.c_char]) -> int:
+    """0, or the errno of reading `word`, which lies at the same address in the forked process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    copy = ctypes.create_string_buffer(len(word))
+    local = _IoVec(ctypes.addressof(copy), len(word))
+    remote = _IoVec(ctypes.addressof(word), len(word))
+    libc.process_vm_readv.restype = ctypes.c_ssize_t
+    done = libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+    return 0 if done == len(word) else (ctypes.get_errno() or 1)
+
+
+def loopback_error() -> str | None:
+    """Why no TCP port can be opened on loopback; None when one can."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)):
+            return None
+    except OSError as error:
+        return f"listening on 127.0.0.1: {error}"

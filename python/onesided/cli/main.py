@@ -1,0 +1,40 @@
+"""Why: one command with a few verbs; each verb's code is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+import typer
+
+app = typer.Typer(
+    help="One-sided tensor transfers between accelerators.", no_args_is_help=True, add_completion=False,
+    pretty_exceptions_enable=False,
+)  # fmt: skip
+
+
+@app.command()
+def doctor(as_json: bool = typer.Option(False, "--json", help="As JSON, for a program or a bug report.")) -> None:
+    """Say what this machine can do: runtime, transports, limits, versions; and what to do about the rest."""
+    from onesided.cli import doctor as examined
+
+    raise typer.Exit(examined.main(["--json"] if as_json else []))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    import onesided
+
+    print(onesided.__version__)
+
+
+def main() -> None:
+    """The console script `onesided`."""
+    if importlib.util.find_spec("onesided.cli.sim") is not None:
+        importlib.import_module("onesided.cli.sim").register(app)
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Why: two ./do at once must not build into each other. Who runs holds the lock shared, who sets up holds it alone.
+
+The kernel drops a lock with its holder, however that one ends: there is nothing stale to clean.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from .house import LOCK
+
+
+class HouseLock:
+    """The lock of this checkout. Confined to one thread; a context manager that starts out shared."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+
+    def __enter__(self) -> HouseLock:
+        self._fd = self._open()
+        self.share()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def share(self) -> None:
+        """Others may run, nobody may set up. Waits for one who sets up."""
+        self._take(fcntl.LOCK_SH, "another ./do is setting up this checkout; waiting for it")
+
+    def exclude(self) -> None:
+        """Nobody else runs or sets up. What was seen under the shared lock may have changed: look again."""
+        self._take(fcntl.LOCK_EX, "another ./do is at work in this checkout; waiting for it before setting up")
+
+    def _take(self, kind: int, message: str) -> None:
+        while True:
+            try:
+                fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"do: {message}", flush=True)
+                fcntl.flock(self._fd, kind)
+            if self._is_the_file():
+                return
+            os.close(self._fd)  # ./do clean deleted the file while we waited: what we hold excludes nobody
+            self._fd = self._open()
+
+    @staticmethod
+    def _open() -> int:
+        return os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def _is_the_file(self) -> bool:
+        try:
+            return os.stat(LOCK).st_ino == os.fstat(self._fd).st_ino
+        except FileNotFoundError:
+            return False

@@ -1,0 +1,79 @@
+"""Why: .venv holds onesided as pip installs it for anybody, built in the tree of a CMake preset that ctest uses too."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from .environment import child_environment, why_pip_failed
+from .house import BUILD, PYTHON, REQUIREMENTS, ROOT, tool
+from .lock import HouseLock
+from .stamps import Stamp, digest
+from .steps import run_step
+
+PRESET = "release"
+_INPUTS = (
+    "CMakeLists.txt", "CMakePresets.json", "pyproject.toml", "README.md", "cmake", "src", "bindings", "ascend_sim",
+    "python/onesided",
+)  # fmt: skip
+_GIB = 1 << 30
+
+
+def build_jobs() -> int:
+    """As many compilers as there are cores and memory for (a file over torch's headers takes 1.5 GiB)."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(len(os.sched_getaffinity(0)), memory // (2 * _GIB)))
+
+
+def build_environment() -> dict[str, str]:
+    settings = {"CMAKE_BUILD_PARALLEL_LEVEL": str(build_jobs())}
+    if shutil.which("ccache"):
+        settings |= {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1"}
+    return child_environment(**settings)
+
+
+def why_build_failed(output: str) -> str:
+    """The sentence for a failed configure or compile."""
+    if "No CMAKE_CXX_COMPILER could be found" in output:
+        return "no C++ compiler works here; install g++ 11 or newer (apt-get install g++)."
+    compiler = next((line for line in output.splitlines() if re.search(r"\b(fatal )?error: ", line)), None)
+    if compiler:
+        return f"the C++ build failed: {compiler.strip()}"
+    at = output.find("CMake Error")
+    if at >= 0:
+        return f"CMake stopped: {' '.join(output[at:].split()[:40])}"
+    return why_pip_failed(output)
+
+
+def require(lock: HouseLock) -> None:
+    """Makes sure that .venv holds the onesided of this checkout."""
+    paths = [ROOT / name for name in _INPUTS if (ROOT / name).exists()]
+    stamp = Stamp("package")
+    value = digest(paths=[*paths, REQUIREMENTS / "build.txt"], words=[PRESET])
+    if stamp.matches(value):
+        return
+    lock.exclude()
+    if stamp.matches(value):
+        return
+    stamp.clear()
+    command = [
+        str(PYTHON), "-m", "pip", "install", "-v", "--no-build-isolation", "--no-deps", "--force-reinstall",
+        "--no-input", f"-Cbuild-dir={BUILD / PRESET}", f"-Ccmake.args=--preset={PRESET}",
+        "-Cbuild.targets=onesided_package", str(ROOT),
+    ]  # fmt: skip
+    run_step("Build and install onesided", command, failure=why_build_failed, env=build_environment())
+    stamp.write(value)
+
+
+def build(preset: str, *targets: str, title: str) -> None:
+    """Builds a preset's tree: `targets`, or all of it."""
+    tree = BUILD / preset
+    environment = build_environment()
+    if not Path(tree, "build.ninja").exists():
+        run_step(f"Configure {preset}", [tool("cmake"), "--preset", preset], failure=why_build_failed, env=environment)
+    command = [tool("cmake"), "--build", str(tree)]
+    if targets:
+        command += ["--target", *targets]
+    run_step(title, command, failure=why_build_failed, env=environment)

@@ -1,0 +1,60 @@
+"""Why: what is too slow for CI and still has to hold before a release: ./do test --all."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+from . import apt, fuzz, package, suite, wheel
+from .environment import child_environment
+from .house import BUILD, ROOT, tool
+from .problem import Problem
+from .steps import run_step
+from .tally import Tally
+
+_FUZZ_SECONDS = 60
+
+
+def _asan() -> Tally:
+    return suite.run_ctest("asan-ubsan", environment={"UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"})
+
+
+def _tsan() -> Tally:
+    return suite.run_ctest("tsan", environment={"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"})
+
+
+def _fuzz() -> Tally:
+    return fuzz.run(seconds=_FUZZ_SECONDS)
+
+
+def _aarch64() -> Tally:
+    """Compiles every room for aarch64; nothing is linked or run."""
+    apt.require(apt.CROSS)
+    tree = BUILD / "aarch64"
+    configure = [
+        tool("cmake"), "-S", str(ROOT), "-B", str(tree), "-G", "Ninja",
+        f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake' / 'aarch64.cmake'}", "-DONESIDED_BUILD_PYTHON=OFF",
+    ]  # fmt: skip
+    environment = package.build_environment()
+    try:
+        run_step("Configure aarch64", configure, failure=package.why_build_failed, env=environment)
+        run_step(
+            "Compile for aarch64", [tool("cmake"), "--build", str(tree), "--target", "onesided_node"],
+            failure=package.why_build_failed, env=environment,
+        )  # fmt: skip
+    except Problem as problem:
+        print(problem)
+        return Tally(failed=1)
+    kind = subprocess.run(
+        ["file", str(next(tree.rglob("*.o")))], capture_output=True, text=True, env=child_environment(), check=False
+    )
+    return Tally(passed=1) if "aarch64" in kind.stdout else Tally(failed=1)
+
+
+SUITES: tuple[tuple[str, Callable[[], Tally]], ...] = (
+    ("ASan + UBSan", _asan),
+    ("TSan", _tsan),
+    ("Fuzzers", _fuzz),
+    ("aarch64 cross build", _aarch64),
+    ("The wheel, without torch", wheel.run),
+)
