@@ -45,9 +45,7 @@ TEST(Result, CarriesValueOrError) {
   EXPECT_EQ(quarter(6).error().with_context("quarter").to_string(), "PARAM_INVALID (103900): quarter: odd");
 }
 
-TEST(ResultDeathTest, ReadingTheWrongSideStops) {
-  EXPECT_DEATH((void)half(3).value(), "odd");
-}
+TEST(ResultDeathTest, ReadingTheWrongSideStops) { EXPECT_DEATH((void)half(3).value(), "odd"); }
 
 TEST(Status, NamesAndValuesAreThePublicOnes) {
   EXPECT_EQ(static_cast<unsigned>(Status::kFailed), 503900u);

@@ -12,8 +12,8 @@ namespace onesided::detail {
 }  // namespace onesided::detail
 
 // ONESIDED_CHECK(used <= size, "used={} size={}", used, size): aborts with the text when the condition does not hold.
-#define ONESIDED_CHECK(condition, ...)                                                            \
-  do {                                                                                            \
-    if (!(condition)) [[unlikely]]                                                                \
+#define ONESIDED_CHECK(condition, ...)                                                              \
+  do {                                                                                              \
+    if (!(condition)) [[unlikely]]                                                                  \
       ::onesided::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (false)

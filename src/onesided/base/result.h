@@ -17,8 +17,8 @@ class [[nodiscard]] Result {
  public:
   using value_type = T;
 
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}        // NOLINT: `return value;`
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}    // NOLINT: `return Error{...};`
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: `return value;`
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: `return Error{...};`
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -73,17 +73,15 @@ class [[nodiscard]] Result<void> {
 }  // namespace onesided
 
 // Leaves the function with the error of `expression` (a Result), if it failed.
-#define ONESIDED_TRY(expression)                             \
-  do {                                                       \
-    if (auto try_result_ = (expression); !try_result_.ok()) \
-      return try_result_.error();                            \
+#define ONESIDED_TRY(expression)                                                        \
+  do {                                                                                  \
+    if (auto try_result_ = (expression); !try_result_.ok()) return try_result_.error(); \
   } while (false)
 
 // Defines `name` from the value of `expression` (a Result<T>), or leaves the function with its error.
-#define ONESIDED_TRY_ASSIGN(name, expression)                                          \
-  auto ONESIDED_TRY_CONCAT(try_result_, __LINE__) = (expression);                      \
-  if (!ONESIDED_TRY_CONCAT(try_result_, __LINE__).ok())                                \
-    return ONESIDED_TRY_CONCAT(try_result_, __LINE__).error();                         \
+#define ONESIDED_TRY_ASSIGN(name, expression)                                                                      \
+  auto ONESIDED_TRY_CONCAT(try_result_, __LINE__) = (expression);                                                  \
+  if (!ONESIDED_TRY_CONCAT(try_result_, __LINE__).ok()) return ONESIDED_TRY_CONCAT(try_result_, __LINE__).error(); \
   auto name = std::move(ONESIDED_TRY_CONCAT(try_result_, __LINE__)).value()
 #define ONESIDED_TRY_CONCAT(a, b) ONESIDED_TRY_CONCAT_INNER(a, b)
 #define ONESIDED_TRY_CONCAT_INNER(a, b) a##b

@@ -36,16 +36,16 @@ struct MemoryInfo {
 
 // What another process needs to map the memory that holds an address: the file and where the range lies in it.
 struct ExportedMemory {
-  Fd file;                     // a memfd; never shrunk while the allocation lives
+  Fd file;  // a memfd; never shrunk while the allocation lives
   std::uint64_t file_offset = 0;
-  std::uint64_t base = 0;      // start of the allocation in this process
-  std::uint64_t nbytes = 0;    // its whole length
+  std::uint64_t base = 0;    // start of the allocation in this process
+  std::uint64_t nbytes = 0;  // its whole length
 };
 
 // What a runtime says of a pointer.
 struct PointerInfo {
   MemType type = MemType::kHost;
-  int device_id = -1;          // of device memory; -1 on the host
+  int device_id = -1;  // of device memory; -1 on the host
 };
 
 // One device. Thread-safe. Must outlive every pool, region and engine that uses it. Every call may be made from a
