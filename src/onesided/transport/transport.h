@@ -40,8 +40,11 @@ struct Move {
   std::uint64_t remote = 0;  // address in the peer
   std::uint64_t nbytes = 0;  // > 0
   RegionKey region;          // the peer's
-  std::uint32_t item = 0;    // which of the caller's items it belongs to; links hand it back, nothing more
-  Device* device = nullptr;  // set when the host cannot touch `local`: copy through it
+  std::uint32_t item = 0;    // the caller's items [item, item + items) that it carries; no business of the link's
+  std::uint32_t items = 1;
+  Device* device = nullptr;         // set when the host cannot touch `local`: copy through it
+  Device* remote_device = nullptr;  // the same of `remote`; only where the peer is this engine itself
+  bool streaming = false;           // part of a transfer too large for the caches: not worth a place in them
 };
 
 // Who is at the other end, as proved by the handshake. A value.
@@ -51,8 +54,9 @@ struct PeerInfo {
   bool local = false;                   // same host and uid, proved over a Unix socket
   int pid = 0;                          // of a local peer, as the kernel says; else 0
   std::vector<std::string> transports;  // what the peer's engine serves, in its order of preference
-  // Of a local peer, once it has introduced itself: where in its own memory it keeps `instance` (0: unknown). Reading
-  // it there proves that a process id still means this peer.
+  // Of a local peer, once it has introduced itself: a random number that it keeps at this address of its own memory
+  // (0: unknown). Reading it there proves that a process id still means this peer.
+  std::uint64_t proof = 0;
   std::uint64_t proof_address = 0;
 };
 

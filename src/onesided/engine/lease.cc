@@ -1,0 +1,95 @@
+#include "onesided/engine/lease.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "onesided/base/futex.h"
+
+namespace onesided {
+namespace {
+
+std::uint64_t packed(RegionKey key) { return std::uint64_t{key.index} << 32 | key.generation; }
+
+}  // namespace
+
+Result<std::unique_ptr<LeasePage>> LeasePage::create() {
+  Fd file(::memfd_create("onesided-leases", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid() || ::ftruncate(file.get(), kBytes) != 0)
+    return Error(Status::kResourceExhausted, fmt::format("cannot create a page of leases: {}", std::strerror(errno)));
+  // Sealed, or the peer could shrink it under the owner's feet.
+  ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+  return map(std::move(file), kBytes);
+}
+
+Result<std::unique_ptr<LeasePage>> LeasePage::map(Fd file, std::uint64_t nbytes) {
+  struct stat info{};
+  if (nbytes != kBytes || ::fstat(file.get(), &info) != 0 || info.st_size != static_cast<off_t>(kBytes))
+    return Error(Status::kParamInvalid, fmt::format("the page of leases has {} bytes, not {}", nbytes, kBytes));
+  void* base = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (base == MAP_FAILED)
+    return Error(Status::kResourceExhausted, fmt::format("cannot map a page of leases: {}", std::strerror(errno)));
+  return std::unique_ptr<LeasePage>(new LeasePage(base, std::move(file)));
+}
+
+LeasePage::~LeasePage() { ::munmap(base_, kBytes); }
+
+std::size_t LeasePage::take(RegionKey key) {
+  static thread_local std::size_t hint = 0;
+  auto& cells = page().cells;
+  while (true) {
+    for (std::size_t tries = 0; tries < kCells; ++tries) {
+      const std::size_t cell = hint++ % kCells;
+      std::uint64_t expected = 0;
+      if (cells[cell].load(std::memory_order_relaxed) == 0 &&
+          cells[cell].compare_exchange_strong(expected, packed(key), std::memory_order_seq_cst)) {
+        --hint;
+        return cell;
+      }
+    }
+    // More than kCells threads of this process are in the middle of a piece; one of them ends within a millisecond.
+    ::sched_yield();
+  }
+}
+
+void LeasePage::give_back(std::size_t cell) {
+  page().cells[cell].store(0, std::memory_order_seq_cst);
+  if (page().waiters.load(std::memory_order_seq_cst) != 0) wake();
+}
+
+void LeasePage::wake() {
+  page().releases.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(page().releases, FutexScope::kShared);
+}
+
+bool LeasePage::holds(RegionKey key) const {
+  for (const auto& cell : page().cells)
+    if (cell.load(std::memory_order_seq_cst) == packed(key)) return true;
+  return false;
+}
+
+bool LeasePage::wait_clear(RegionKey key, const std::atomic<bool>& peer_alive, Deadline deadline) {
+  // Announced before the first look, so that a lease given back after it wakes us.
+  //   owner:  waiters = 1 | look at cells    | sleep
+  //   writer:               clear the cell   | look at waiters
+  // The peer may write into this page whatever it likes; the worst it gets is a deregister_mem that runs to its
+  // timeout.
+  page().waiters.fetch_add(1, std::memory_order_seq_cst);
+  bool clear = false;
+  while (true) {
+    const std::uint32_t seen = page().releases.load(std::memory_order_seq_cst);
+    clear = !peer_alive.load(std::memory_order_seq_cst) || !holds(key);
+    if (clear || deadline.passed()) break;
+    futex_wait(page().releases, seen, deadline, FutexScope::kShared);
+  }
+  page().waiters.fetch_sub(1, std::memory_order_seq_cst);
+  return clear;
+}
+
+}  // namespace onesided

@@ -1,0 +1,184 @@
+#include "onesided/engine/region_table.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace onesided {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x7265'6769'6f6e'7331;  // "regions1"
+constexpr std::uint32_t kVersion = 1;
+constexpr std::uint64_t kEntriesOffset = 4096;
+constexpr std::uint64_t kTableBytes = kEntriesOffset + std::uint64_t{RegionTable::kCapacity} * sizeof(TableEntry);
+
+constexpr std::uint32_t kDeviceBit = 1, kHostAccessibleBit = 2, kExportedBit = 4;
+
+Error os_error(std::string_view what) {
+  return {Status::kResourceExhausted, fmt::format("{}: {}", what, std::strerror(errno))};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RegionTable>> RegionTable::create_shared(std::uint64_t instance) {
+  Fd file(::memfd_create("onesided-regions", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid() || ::ftruncate(file.get(), static_cast<off_t>(kTableBytes)) != 0)
+    return os_error("cannot create the region table");
+  return create(instance, std::move(file));
+}
+
+Result<std::unique_ptr<RegionTable>> RegionTable::create_private(std::uint64_t instance) {
+  return create(instance, Fd());
+}
+
+Result<std::unique_ptr<RegionTable>> RegionTable::create(std::uint64_t instance, Fd file) {
+  const int flags = file.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* base = ::mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE, flags, file.get(), 0);
+  if (base == MAP_FAILED) return os_error("cannot map the region table");
+  // After our own mapping nobody else gets a writable one. Old kernels lack the seal; peers of the same user are
+  // trusted.
+  if (file.valid()) ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
+  std::unique_ptr<RegionTable> table(new RegionTable(base, kTableBytes, std::move(file)));
+  table->proof_ = std::make_unique<std::uint64_t>(instance);
+  table->capacity_ = kCapacity;
+  auto& header = table->header();
+  header.magic = kMagic;
+  header.version = kVersion;
+  header.capacity = kCapacity;
+  header.instance = instance;
+  header.proof_address = reinterpret_cast<std::uintptr_t>(table->proof_.get());
+  return table;
+}
+
+Result<std::unique_ptr<RegionTable>> RegionTable::map(Fd file, std::uint64_t nbytes) {
+  struct stat info{};
+  if (::fstat(file.get(), &info) != 0) return os_error("cannot look at the peer's region table");
+  if (nbytes < kEntriesOffset || static_cast<std::uint64_t>(info.st_size) < nbytes)
+    return Error(Status::kParamInvalid,
+                 fmt::format("the peer's region table has {} bytes where it promised {}", info.st_size, nbytes));
+  void* base = ::mmap(nullptr, nbytes, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (base == MAP_FAILED) return os_error("cannot map the peer's region table");
+  std::unique_ptr<RegionTable> table(new RegionTable(base, nbytes, Fd()));
+  const auto& header = table->header();
+  const std::uint64_t room = (nbytes - kEntriesOffset) / sizeof(TableEntry);
+  if (header.magic != kMagic || header.version != kVersion || header.capacity > room)
+    return Error(Status::kParamInvalid,
+                 fmt::format("the peer's region table is of version {} with {} entries in {} bytes; "
+                             "this one reads version {}",
+                             header.version, header.capacity, nbytes, kVersion));
+  table->capacity_ = header.capacity;
+  return table;
+}
+
+RegionTable::~RegionTable() { ::munmap(base_, nbytes_); }
+
+TableEntry& RegionTable::entry(std::uint32_t index) const {
+  auto* entries = reinterpret_cast<TableEntry*>(static_cast<char*>(base_) + kEntriesOffset);
+  return entries[index];
+}
+
+void RegionTable::publish(const RegionDesc& region) {
+  ONESIDED_CHECK(region.key.index < capacity_ && region.key.generation != 0, "index={} generation={}", region.key.index,
+                 region.key.generation);
+  auto& slot = entry(region.key.index);
+  // A reader that catches the entry half written must see `live` change: 0 goes out before the fields do.
+  slot.live.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  slot.address.store(region.address, std::memory_order_relaxed);
+  slot.nbytes.store(region.nbytes, std::memory_order_relaxed);
+  slot.traits.store((region.device ? kDeviceBit : 0) | (region.host_accessible ? kHostAccessibleBit : 0) |
+                        (region.pieces.empty() ? 0 : kExportedBit),
+                    std::memory_order_relaxed);
+  slot.live.store(region.key.generation, std::memory_order_release);
+  auto& head = header();
+  if (head.used.load(std::memory_order_relaxed) <= region.key.index)
+    head.used.store(region.key.index + 1, std::memory_order_release);
+  head.epoch.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void RegionTable::retire(RegionKey key) {
+  if (key.index >= capacity_) return;
+  auto& slot = entry(key.index);
+  if (slot.live.load(std::memory_order_relaxed) != key.generation) return;
+  slot.live.store(0, std::memory_order_seq_cst);
+  header().epoch.fetch_add(1, std::memory_order_seq_cst);
+  // Whatever the owner writes into this memory afterwards comes later for every reader; and the scan of write leases
+  // that follows comes later than this store for every writer (they take the lease first and look at `live` then).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void RegionTable::retire_all() {
+  for (std::uint32_t i = 0; i < used(); ++i) retire({i, entry(i).live.load(std::memory_order_relaxed)});
+}
+
+bool RegionTable::live(RegionKey key) const {
+  if (key.index >= capacity_ || key.generation == 0) return false;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return entry(key.index).live.load(std::memory_order_acquire) == key.generation;
+}
+
+std::optional<RegionRow> RegionTable::row(std::uint32_t index) const {
+  if (index >= capacity_) return std::nullopt;
+  const auto& slot = entry(index);
+  const std::uint32_t generation = slot.live.load(std::memory_order_acquire);
+  if (generation == 0) return std::nullopt;
+  RegionRow row;
+  row.address = slot.address.load(std::memory_order_relaxed);
+  row.nbytes = slot.nbytes.load(std::memory_order_relaxed);
+  const std::uint32_t traits = slot.traits.load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (slot.live.load(std::memory_order_relaxed) != generation) return std::nullopt;
+  row.traits = {{index, generation},
+                (traits & kDeviceBit) != 0,
+                (traits & kHostAccessibleBit) != 0,
+                (traits & kExportedBit) != 0};
+  return row;
+}
+
+RegionIndex::Lookup::Lookup(RegionIndex& index) : index_(index), lock_(index.mutex_) {
+  if (index_.table_->epoch() != index_.epoch_) index_.refresh();
+}
+
+void RegionIndex::refresh() {
+  // The epoch first: a change that comes while we read makes the next lookup read again.
+  epoch_ = table_->epoch();
+  rows_.clear();
+  longest_ = 0;
+  const std::uint32_t used = table_->used();
+  for (std::uint32_t i = 0; i < used; ++i) {
+    if (auto row = table_->row(i)) {
+      longest_ = std::max(longest_, row->nbytes);
+      rows_.push_back(*row);
+    }
+  }
+  std::sort(rows_.begin(), rows_.end(), [](const RegionRow& a, const RegionRow& b) { return a.address < b.address; });
+}
+
+const RegionRow* RegionIndex::Lookup::find(std::uint64_t address, std::uint64_t nbytes) ONESIDED_NO_TSA {
+  if (last_ && range_within(address, nbytes, last_->address, last_->nbytes)) return last_;
+  auto& rows = index_.rows_;
+  auto at = std::upper_bound(rows.begin(), rows.end(), address,
+                             [](std::uint64_t value, const RegionRow& row) { return value < row.address; });
+  // Nearly always the first one looked at; regions of the other kind may lie in between.
+  while (at != rows.begin()) {
+    --at;
+    if (range_within(address, nbytes, at->address, at->nbytes)) return last_ = &*at;
+    if (address - at->address > index_.longest_) break;
+  }
+  return nullptr;
+}
+
+const RegionRow* RegionIndex::Lookup::below(std::uint64_t address) const ONESIDED_NO_TSA {
+  auto& rows = index_.rows_;
+  auto at = std::upper_bound(rows.begin(), rows.end(), address,
+                             [](std::uint64_t value, const RegionRow& row) { return value < row.address; });
+  return at == rows.begin() ? nullptr : &*std::prev(at);
+}
+
+}  // namespace onesided
