@@ -17,6 +17,7 @@
 #include "onesided/base/clock.h"
 #include "onesided/base/fd.h"
 #include "onesided/base/result.h"
+#include "onesided/engine/auth.h"
 #include "onesided/engine/endpoint.h"
 #include "onesided/transport/transport.h"
 #include "onesided/wire/control.h"
@@ -69,16 +70,13 @@ class SessionEvents {
 
 struct SessionOptions {
   std::string local_engine = "127.0.0.1";  // Endpoint; no port or port 0: the kernel chooses one
-  std::string secret;                      // empty: only peers of this host and uid. At least 16 bytes otherwise
-  std::vector<std::string> transports;     // for the hello
-  std::uint32_t tcp_streams = 2;           // for the hello
-  std::uint32_t heartbeat_ms = 2000;       // sign of life over TCP; a peer silent for 4 of its intervals is lost
-  std::uint32_t handshake_ms = 5000;       // an accepted connection must have proved itself by then
+  std::string
+      secret;  // as read_secret_file() gives it; empty: only peers of this host and uid. At least 16 bytes otherwise
+  std::vector<std::string> transports;  // for the hello
+  std::uint32_t tcp_streams = 2;        // for the hello
+  std::uint32_t heartbeat_ms = 2000;    // sign of life over TCP; a peer silent for 4 of its intervals is lost
+  std::uint32_t handshake_ms = 5000;    // an accepted connection must have proved itself by then
 };
-
-// The shared secret in a file: 16 bytes to 4 KiB after trailing line ends are cut off; the file must belong to us or
-// root and be closed to group and others. PARAM_INVALID or NOT_FOUND, naming the file and what to do.
-Result<std::string> read_secret_file(const std::string& path);
 
 // All control connections of one engine: its listener, its dialing, its I/O thread. Internally synchronized.
 class Sessions {
@@ -93,10 +91,10 @@ class Sessions {
   virtual const PeerHello& hello() const = 0;
 
   // Connects, on this host through the Unix socket, else by TCP with the secret. Never disturbs other sessions: names
-  // are resolved on threads of their own, the rest is non-blocking. `done` runs once, on the I/O thread, or is dropped
-  // by close(). Errors: PARAM_INVALID (remote_id has no port), TIMEOUT, NOT_FOUND (name), NOT_CONNECTED (nobody
-  // listens), ALREADY_CONNECTED, AUTH_FAILED, UNSUPPORTED (other protocol version, both named), or what on_accepted()
-  // there said.
+  // are resolved on threads of their own, the rest is non-blocking. `done` runs exactly once, on
+  // the I/O thread; close() ends it with CLOSED. Errors: PARAM_INVALID (remote_id has no port), TIMEOUT, NOT_FOUND
+  // (name), NOT_CONNECTED (nobody listens), ALREADY_CONNECTED, AUTH_FAILED, UNSUPPORTED (other protocol version, both
+  // named), or what on_accepted() there said.
   using ConnectDone = std::function<void(Result<std::shared_ptr<Session>>)>;
   virtual void connect_async(std::string_view remote_id, Deadline deadline, ConnectDone done) = 0;
   // The same, blocking. Not from the I/O thread.

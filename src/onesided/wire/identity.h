@@ -4,10 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace onesided {
+
+// From the kernel's generator; cannot fail once the system is up.
+void fill_random(std::span<std::uint8_t> out);
 
 // 16 random bytes drawn when an engine is created: never the same twice. A value.
 struct InstanceId {

@@ -1,0 +1,170 @@
+#include "onesided/base/event_loop.h"
+
+#include <fmt/core.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace onesided {
+namespace {
+
+constexpr std::uint64_t kWakeSerial = 0;
+
+}  // namespace
+
+Result<std::unique_ptr<EventLoop>> EventLoop::create(const std::string& thread_name) {
+  Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll.valid() || !wake.valid()) {
+    return Error(Status::kResourceExhausted, fmt::format("event loop: no descriptor left ({})", std::strerror(errno)));
+  }
+  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake)));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWakeSerial;
+  if (::epoll_ctl(loop->epoll_.get(), EPOLL_CTL_ADD, loop->wake_.get(), &event) != 0)
+    return Error(Status::kResourceExhausted, fmt::format("event loop: epoll_ctl: {}", std::strerror(errno)));
+  try {
+    // The first thing the loop's thread does is take this lock, so that it sees thread_ complete.
+    MutexLock lock(loop->mutex_);
+    loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
+  } catch (const std::system_error& failure) {
+    return Error(Status::kResourceExhausted, fmt::format("event loop: no thread left ({})", failure.what()));
+  }
+  ::pthread_setname_np(loop->thread_.native_handle(), thread_name.substr(0, 15).c_str());
+  return loop;
+}
+
+EventLoop::EventLoop(Fd epoll, Fd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
+
+EventLoop::~EventLoop() { stop(); }
+
+void EventLoop::wake() {
+  const std::uint64_t one = 1;
+  // Can only fail when the counter is full, and then the loop is awake anyway.
+  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void EventLoop::post(Task task) {
+  bool first = false;
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+    first = posted_.empty();
+    posted_.push_back(std::move(task));
+  }
+  if (first) wake();
+}
+
+void EventLoop::stop() {
+  MutexLock join(join_mutex_);
+  if (!thread_.joinable()) return;
+  ONESIDED_CHECK(!in_loop(), "EventLoop::stop() on its own thread");
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  thread_.join();
+}
+
+Result<void> EventLoop::watch(int fd, std::uint32_t events, Handler handler) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = (++serial_ << 32) | static_cast<std::uint32_t>(fd);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return Error(Status::kResourceExhausted, fmt::format("epoll_ctl for descriptor {}: {}", fd, std::strerror(errno)));
+  watches_[fd] = Watch{event.data.u64, std::make_shared<Handler>(std::move(handler))};
+  return {};
+}
+
+void EventLoop::change(int fd, std::uint32_t events) {
+  const auto found = watches_.find(fd);
+  if (found == watches_.end()) return;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = found->second.serial;
+  const int rc = ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+  ONESIDED_CHECK(rc == 0, "epoll_ctl(MOD, {}): {}", fd, std::strerror(errno));
+}
+
+void EventLoop::unwatch(int fd) {
+  if (watches_.erase(fd) == 0) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+EventLoop::TimerId EventLoop::call_at(Clock::time_point when, Task task) {
+  const TimerId id = next_timer_++;
+  timer_index_[id] = timers_.emplace(when, std::make_pair(id, std::move(task)));
+  return id;
+}
+
+void EventLoop::cancel(TimerId timer) {
+  const auto found = timer_index_.find(timer);
+  if (found == timer_index_.end()) return;
+  timers_.erase(found->second);
+  timer_index_.erase(found);
+}
+
+int EventLoop::run_timers() {
+  while (!timers_.empty()) {
+    const auto first = timers_.begin();
+    const auto now = Clock::now();
+    if (first->first > now) {
+      const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(first->first - now).count();
+      return static_cast<int>(std::min<std::int64_t>(left_ms, 3600 * 1000));
+    }
+    Task task = std::move(first->second.second);
+    timer_index_.erase(first->second.first);
+    timers_.erase(first);
+    task();
+  }
+  return -1;
+}
+
+void EventLoop::run_posted() {
+  std::vector<Task> tasks;
+  {
+    MutexLock lock(mutex_);
+    tasks.swap(posted_);
+  }
+  for (auto& task : tasks) task();
+}
+
+void EventLoop::run() {
+  {
+    MutexLock lock(mutex_);
+  }
+  constexpr int kEvents = 64;
+  epoll_event events[kEvents];
+  while (true) {
+    run_posted();
+    const int timeout_ms = run_timers();
+    {
+      MutexLock lock(mutex_);
+      if (stopping_ && posted_.empty()) return;
+    }
+    const int count = ::epoll_wait(epoll_.get(), events, kEvents, timeout_ms);
+    ONESIDED_CHECK(count >= 0 || errno == EINTR, "epoll_wait: {}", std::strerror(errno));
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.u64 == kWakeSerial) {
+        std::uint64_t drained = 0;
+        [[maybe_unused]] const auto got = ::read(wake_.get(), &drained, sizeof drained);
+        continue;
+      }
+      const auto found = watches_.find(static_cast<int>(events[i].data.u64 & 0xffffffffu));
+      if (found == watches_.end() || found->second.serial != events[i].data.u64) continue;
+      // Held here: the handler may unwatch itself.
+      const auto handler = found->second.handler;
+      (*handler)(events[i].events);
+    }
+  }
+}
+
+}  // namespace onesided

@@ -1,0 +1,79 @@
+// Why: sockets, timers and deaths of an engine are watched by one thread that sleeps while nothing happens.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "onesided/base/clock.h"
+#include "onesided/base/fd.h"
+#include "onesided/base/mutex.h"
+#include "onesided/base/result.h"
+
+namespace onesided {
+
+// An epoll loop on a thread of its own. post(), in_loop() and stop() from any thread; everything else, and everything
+// that is called back, on the loop's thread.
+class EventLoop {
+ public:
+  using Task = std::function<void()>;
+  using Handler = std::function<void(std::uint32_t events)>;  // EPOLLIN | EPOLLOUT | EPOLLHUP | EPOLLERR
+  using TimerId = std::uint64_t;                              // 0 names no timer
+
+  // RESOURCE_EXHAUSTED: no descriptor or thread left. `thread_name`: at most 15 characters.
+  static Result<std::unique_ptr<EventLoop>> create(const std::string& thread_name);
+  ~EventLoop();  // stop()
+
+  // Runs the task soon, in the order of posting. Tasks posted after stop() began are dropped.
+  void post(Task task);
+  bool in_loop() const { return std::this_thread::get_id() == thread_.get_id(); }
+  // Runs what is posted, then ends the thread. Idempotent; not from the loop's thread.
+  void stop();
+
+  // Watches a descriptor until unwatch(), which must come before it is closed; level-triggered. RESOURCE_EXHAUSTED.
+  Result<void> watch(int fd, std::uint32_t events, Handler handler);
+  void change(int fd, std::uint32_t events);
+  // The handler is not called again, also not for events already fetched. No-op if not watched.
+  void unwatch(int fd);
+
+  // Calls once at or soon after the time.
+  TimerId call_at(Clock::time_point when, Task task);
+  void cancel(TimerId timer);
+
+ private:
+  struct Watch {
+    std::uint64_t serial = 0;  // tells a new watch of a reused number from events of the old one
+    std::shared_ptr<Handler> handler;
+  };
+
+  EventLoop(Fd epoll, Fd wake);
+  void run();
+  void run_posted();
+  int run_timers();  // milliseconds until the next one, -1: none
+  void wake();
+
+  const Fd epoll_;
+  const Fd wake_;
+
+  // Of the loop's thread.
+  std::unordered_map<int, Watch> watches_;
+  std::uint64_t serial_ = 0;
+  std::multimap<Clock::time_point, std::pair<TimerId, Task>> timers_;
+  std::unordered_map<TimerId, std::multimap<Clock::time_point, std::pair<TimerId, Task>>::iterator> timer_index_;
+  TimerId next_timer_ = 1;
+
+  Mutex mutex_;
+  std::vector<Task> posted_ ONESIDED_GUARDED_BY(mutex_);
+  bool stopping_ ONESIDED_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;  // set before the loop can call anything back
+  Mutex join_mutex_;
+};
+
+}  // namespace onesided

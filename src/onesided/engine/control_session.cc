@@ -1,0 +1,255 @@
+#include "onesided/engine/control_session.h"
+
+#include <fmt/core.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "onesided/base/log.h"
+#include "onesided/engine/data_stream.h"
+
+namespace onesided {
+namespace {
+
+constexpr std::size_t kQueueRoomBytes = 8 * kMiB;
+constexpr std::int64_t kByeMs = 100;
+constexpr std::uint32_t kSilentHeartbeats = 4;
+
+std::uint64_t next_session_id() {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::uint64_t short_instance(const InstanceId& instance) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, instance.bytes.data(), sizeof value);
+  return value;
+}
+
+PeerInfo info_of(const OpenedSession& opened, bool local) {
+  PeerInfo info;
+  info.engine_id = opened.peer.engine_id;
+  info.instance = short_instance(opened.peer.instance);
+  info.local = local;
+  info.pid = local ? static_cast<int>(opened.peer.pid) : 0;
+  info.transports = opened.peer.transports;
+  return info;
+}
+
+// What send() can know to be wrong before it is sent.
+Result<void> check_limits(const ControlMessage& message, std::size_t fds, bool local) {
+  if (fds > 0 && !local) return Error(Status::kParamInvalid, "descriptors cannot be passed to a peer on another host");
+  if (fds > kMaxAttachedFds)
+    return Error(Status::kParamInvalid, fmt::format("{} descriptors on one message, at most {}", fds, kMaxAttachedFds));
+  const auto* notify = std::get_if<Notify>(&message);
+  if (notify != nullptr && notify->name.size() + notify->message.size() > kMaxNotifyBytes) {
+    return Error(Status::kParamInvalid, fmt::format("a notification of {} bytes, at most {} (name and message)",
+                                                    notify->name.size() + notify->message.size(), kMaxNotifyBytes));
+  }
+  return {};
+}
+
+}  // namespace
+
+ControlSession::ControlSession(std::shared_ptr<EventLoop> loop, SessionEvents& events, Established established,
+                               std::uint32_t heartbeat_ms, std::function<void(ControlSession&)> forget)
+    : id_(next_session_id()),
+      loop_(std::move(loop)),
+      events_(events),
+      socket_(std::move(established.socket)),
+      opened_(std::move(established.opened)),
+      initiated_(established.initiated),
+      listener_(established.listener),
+      heartbeat_ms_(heartbeat_ms),
+      info_(info_of(opened_, established.local)),
+      forget_(std::move(forget)) {}
+
+ControlSession::~ControlSession() = default;
+
+void ControlSession::start() {
+  started_ = true;
+  const auto self = shared_from_this();
+  const auto watched = loop_->watch(socket_->fd(), EPOLLIN, [self](std::uint32_t events) { self->on_ready(events); });
+  if (!watched) return finish(watched.error());
+  if (info_.local) watch_process();
+  if (!info_.local) schedule_heartbeat();
+  arm_output();
+  receive();
+}
+
+void ControlSession::watch_process() {
+  // The socket alone does not tell when the peer died but a child it forked lives on with a copy of it.
+  if (info_.pid <= 0) return;
+  process_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, info_.pid, 0)));
+  if (!process_.valid()) {
+    // Died between accept and now, or the kernel is older than 5.3: the socket's end has to do.
+    log_line(LogLevel::kDebug, fmt::format("pidfd_open({}): {}", info_.pid, std::strerror(errno)));
+    return;
+  }
+  const auto self = shared_from_this();
+  const auto watched = loop_->watch(process_.get(), EPOLLIN, [self](std::uint32_t) {
+    self->receive();  // what it said before it died
+    self->finish(Error(Status::kPeerLost,
+                       fmt::format("the process of {} (pid {}) ended", self->info_.engine_id, self->info_.pid)));
+  });
+  if (!watched) process_.reset();
+}
+
+void ControlSession::on_ready(std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) flush();
+  if (alive() && (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) receive();
+}
+
+void ControlSession::receive() {
+  if (!alive()) return;
+  // Frames that came before the stream ended or broke are still heard.
+  const auto filled = socket_->fill();
+  while (alive()) {
+    auto frame = socket_->next(FrameKind::kControl);
+    if (!frame) return finish(frame.error().with_context(info_.engine_id));
+    if (!*frame) break;
+    silent_ticks_ = 0;
+    const auto handled = handle(std::move(**frame));
+    if (!handled) return finish(handled.error());
+  }
+  if (!filled) finish(filled.error().with_context(info_.engine_id));
+}
+
+Result<void> ControlSession::handle(Frame frame) {
+  auto message = decode_control(frame.payload);
+  if (!message) return message.error().with_context(info_.engine_id);
+  if (std::holds_alternative<Heartbeat>(*message)) return {};
+  if (const auto* bye = std::get_if<Bye>(&*message))
+    return Error(Status::kNotConnected, fmt::format("{} disconnected: {}", info_.engine_id, bye->text));
+  events_.on_message(shared_from_this(), std::move(*message), std::move(frame.fds));
+  return {};
+}
+
+Result<void> ControlSession::send(const ControlMessage& message, std::vector<Fd> fds, Deadline deadline) {
+  ONESIDED_TRY(check_limits(message, fds.size(), info_.local));
+  const auto payload = encode_control(message);
+  if (payload.size() > kMaxControlPayload) {
+    return Error(Status::kParamInvalid, fmt::format("{} of {} bytes, at most {}", control_message_name(message),
+                                                    payload.size(), kMaxControlPayload));
+  }
+  {
+    MutexLock lock(mutex_);
+    while (!ended_ && !loop_->in_loop() && socket_->queued_bytes() > kQueueRoomBytes) {
+      if (!room_.wait(lock, deadline) && deadline.passed()) {
+        return Error(Status::kTimeout, fmt::format("{} does not take what is sent to it ({} bytes wait)",
+                                                   info_.engine_id, socket_->queued_bytes()));
+      }
+    }
+    if (ended_) return *ended_;
+  }
+  const auto sent = socket_->send(FrameKind::kControl, payload, std::move(fds));
+  if (!sent) {
+    const Error reason = sent.error().with_context(info_.engine_id);
+    // From the loop, and after what the peer may have said before it went.
+    loop_->post([self = shared_from_this(), reason] {
+      self->receive();
+      self->finish(reason);
+    });
+    return reason;
+  }
+  if (!*sent) loop_->post([self = shared_from_this()] { self->arm_output(); });
+  return {};
+}
+
+void ControlSession::arm_output() {
+  if (alive() && started_) flush();
+}
+
+void ControlSession::flush() {
+  const auto flushed = socket_->flush();
+  if (!flushed) return finish(flushed.error().with_context(info_.engine_id));
+  loop_->change(socket_->fd(), *flushed ? EPOLLIN : EPOLLIN | EPOLLOUT);
+  {
+    // Between a sender's look at the queue and its wait there must be no gap.
+    MutexLock lock(mutex_);
+  }
+  room_.notify_all();
+  if (*flushed && closing_begun_) finish(Error(Status::kClosed, "closed by this engine"));
+}
+
+void ControlSession::close(std::string_view why) {
+  const Bye bye{Status::kClosed, std::string(why)};
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return;
+    ended_ = Error(Status::kClosed, fmt::format("the session with {} was closed: {}", info_.engine_id, why));
+  }
+  room_.notify_all();
+  // Its failure is seen by begin_close().
+  [[maybe_unused]] const auto sent = socket_->send(FrameKind::kControl, encode_control(bye));
+  loop_->post([self = shared_from_this()] { self->begin_close(); });
+}
+
+void ControlSession::begin_close() {
+  if (!alive() || closing_begun_) return;
+  closing_begun_ = true;
+  close_timer_ = loop_->call_at(Clock::now() + std::chrono::milliseconds(kByeMs), [self = shared_from_this()] {
+    self->close_timer_ = 0;
+    self->finish(Error(Status::kClosed, "closed by this engine; the peer did not take its last messages"));
+  });
+  flush();
+}
+
+void ControlSession::finish(const Error& reason) {
+  if (!alive()) return;
+  const auto self = shared_from_this();
+  alive_.store(false, std::memory_order_release);
+  {
+    MutexLock lock(mutex_);
+    if (!ended_) ended_ = reason;
+  }
+  room_.notify_all();
+  loop_->unwatch(socket_->fd());
+  if (process_.valid()) loop_->unwatch(process_.get());
+  process_.reset();
+  loop_->cancel(heartbeat_timer_);
+  loop_->cancel(close_timer_);
+  socket_->close();
+  if (forget_) forget_(*this);
+  forget_ = nullptr;
+  if (!started_) return;
+  // After close() the end is ours, however the connection ended.
+  const bool ours = closing_begun_ && reason.status() != Status::kClosed;
+  events_.on_lost(self, ours ? Error(Status::kClosed, "closed by this engine") : reason);
+}
+
+void ControlSession::schedule_heartbeat() {
+  heartbeat_timer_ = loop_->call_at(Clock::now() + std::chrono::milliseconds(heartbeat_ms_),
+                                    [self = shared_from_this()] { self->on_heartbeat(); });
+}
+
+void ControlSession::on_heartbeat() {
+  if (!alive()) return;
+  // Counted in our own ticks, not in time: after this process was frozen, the peer is not taken for dead.
+  const auto theirs_ms = std::clamp<std::uint64_t>(opened_.peer.heartbeat_ms, 10, 3600 * 1000);
+  const auto allowed = (kSilentHeartbeats * theirs_ms + heartbeat_ms_ - 1) / heartbeat_ms_ + 1;
+  if (++silent_ticks_ > allowed) {
+    return finish(Error(Status::kPeerLost, fmt::format("{} has been silent for {} heartbeats of {} ms", info_.engine_id,
+                                                       kSilentHeartbeats, theirs_ms)));
+  }
+  // If the queue is stuck the peer is not reading, and one more message would only wait behind the others.
+  if (socket_->queued_bytes() == 0) {
+    const auto sent = socket_->send(FrameKind::kControl, encode_control(Heartbeat{}));
+    if (!sent) return finish(sent.error().with_context(info_.engine_id));
+    if (!*sent) arm_output();
+  }
+  schedule_heartbeat();
+}
+
+Result<Fd> ControlSession::open_stream(std::string_view transport, Deadline deadline) {
+  if (!initiated_) {
+    return Error(Status::kUnsupported,
+                 fmt::format("only the engine that connected opens data streams; {} connected here", info_.engine_id));
+  }
+  return open_data_stream(*this, listener_, opened_, std::string(transport), deadline);
+}
+
+}  // namespace onesided

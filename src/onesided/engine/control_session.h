@@ -1,0 +1,86 @@
+// Why: the life of one control connection after its handshake: messages in order, death noticed, lost exactly once.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "onesided/base/event_loop.h"
+#include "onesided/base/mutex.h"
+#include "onesided/engine/framed_socket.h"
+#include "onesided/engine/handshake.h"
+#include "onesided/engine/session.h"
+
+namespace onesided {
+
+// A connection whose handshake is done. A value that moves.
+struct Established {
+  std::unique_ptr<FramedSocket> socket;
+  OpenedSession opened;
+  bool initiated = false;
+  bool local = false;
+  SocketAddress listener;  // where data streams are dialed (initiated only)
+};
+
+// Internally synchronized: send(), close(), alive() and open_stream() from any thread, the rest on the loop's.
+class ControlSession final : public Session, public std::enable_shared_from_this<ControlSession> {
+ public:
+  // `forget` runs once, on the loop, just before on_lost().
+  ControlSession(std::shared_ptr<EventLoop> loop, SessionEvents& events, Established established,
+                 std::uint32_t heartbeat_ms, std::function<void(ControlSession&)> forget);
+  ~ControlSession() override;
+
+  std::uint64_t id() const override { return id_; }
+  const PeerHello& hello() const override { return opened_.peer; }
+  const PeerInfo& peer() const override { return info_; }
+  bool initiated() const override { return initiated_; }
+  bool alive() const override { return alive_.load(std::memory_order_acquire); }
+  Result<void> send(const ControlMessage& message, std::vector<Fd> fds, Deadline deadline) override;
+  void close(std::string_view why) override;
+  Result<Fd> open_stream(std::string_view transport, Deadline deadline) override;
+
+  const OpenedSession& opened() const { return opened_; }
+  FramedSocket& socket() { return *socket_; }
+  // Loop: begins to listen to the peer; what arrived with the handshake is handled before it returns.
+  void start();
+  // Loop: ends the session; no-op on one that ended. Before start() nothing is reported.
+  void finish(const Error& reason);
+
+ private:
+  void on_ready(std::uint32_t events);
+  void receive();
+  Result<void> handle(Frame frame);
+  void flush();
+  void arm_output();
+  void begin_close();
+  void watch_process();
+  void schedule_heartbeat();
+  void on_heartbeat();
+
+  const std::uint64_t id_;
+  const std::shared_ptr<EventLoop> loop_;
+  SessionEvents& events_;
+  const std::unique_ptr<FramedSocket> socket_;
+  const OpenedSession opened_;
+  const bool initiated_;
+  const SocketAddress listener_;
+  const std::uint32_t heartbeat_ms_;
+  PeerInfo info_;
+
+  // Of the loop's thread.
+  std::function<void(ControlSession&)> forget_;
+  bool started_ = false;
+  bool closing_begun_ = false;
+  Fd process_;  // pidfd of a local peer
+  EventLoop::TimerId heartbeat_timer_ = 0;
+  EventLoop::TimerId close_timer_ = 0;
+  std::uint32_t silent_ticks_ = 0;
+
+  std::atomic<bool> alive_{true};
+  Mutex mutex_;
+  CondVar room_;
+  std::optional<Error> ended_ ONESIDED_GUARDED_BY(mutex_);  // no send() succeeds any more, and why
+};
+
+}  // namespace onesided
