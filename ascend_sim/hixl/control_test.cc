@@ -49,7 +49,10 @@ TEST(Control, RandomBytesAreDecodedOrRefused) {
     std::string bytes = encode(kMessages[random() % std::size(kMessages)]);
     for (int change = 0; change < 3; ++change) bytes[random() % bytes.size()] = static_cast<char>(random());
     if (random() % 4 == 0) bytes.resize(random() % (bytes.size() + 1));
-    if (const auto message = decode(bytes); message.ok()) EXPECT_EQ(encode(*message), bytes);
+    const auto message = decode(bytes);
+    if (message.ok()) {
+      EXPECT_EQ(encode(*message), bytes);
+    }
   }
 }
 

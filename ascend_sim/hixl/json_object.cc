@@ -153,7 +153,7 @@ class Reader {
 
   Result<void> skip_number() {
     take('-');
-    if (!skip_digits()) return expected("a value");
+    if (!take('0') && !skip_digits()) return expected("a value");
     if (take('.') && !skip_digits()) return expected("digits");
     if (take('e') || take('E')) {
       if (!take('+')) take('-');

@@ -47,7 +47,8 @@ TEST(EngineOptions, WrongValuesAreRefusedByName) {
   for (const auto& [name, value] : wrong) {
     const auto parsed = EngineOptions::parse(Options{{name, value}});
     EXPECT_EQ(parsed.status(), Status::kParamInvalid) << name << "=" << value;
-    if (!parsed.ok()) EXPECT_THAT(parsed.error().text(), HasSubstr(name));
+    ASSERT_FALSE(parsed.ok());
+    EXPECT_THAT(parsed.error().text(), HasSubstr(name));
   }
   EXPECT_EQ(EngineOptions::parse({{"EnableUseFabricMem", "1"}}).status(), Status::kUnsupported);
 }
@@ -62,8 +63,8 @@ TEST(JsonObject, ReadsTheTopLevel) {
 
 TEST(JsonObject, RefusesWhatIsNotAnObject) {
   const std::string deep = R"({"a":)" + std::string(100, '[') + std::string(100, ']') + "}";
-  for (const std::string text : {std::string(), std::string("{"), std::string("[]"), std::string(R"({"a"})"),
-                                 std::string(R"({"a":1,})"), std::string(R"({"a":1}x)"), std::string(R"({"a":01x})"),
+  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string(R"({"a"})"),
+                                 std::string(R"({"a":1,})"), std::string(R"({"a":1}x)"), std::string(R"({"a":01})"),
                                  std::string(R"({"a":"\q"})"), std::string(R"({"a":"\u00e9"})"),
                                  std::string(R"({"a":1,"a":2})"), std::string("{\"a\":\"\n\"}"), std::string(R"({"a":+1})"),
                                  std::string(R"({"a":"b)"), std::string(R"({"a":"\)"), deep})
