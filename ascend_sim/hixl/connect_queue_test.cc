@@ -1,10 +1,10 @@
+#include "connect_queue.h"
+
 #include <gtest/gtest.h>
 
 #include <condition_variable>
 #include <mutex>
 #include <set>
-
-#include "connect_queue.h"
 
 namespace onesided::hixl_abi {
 namespace {

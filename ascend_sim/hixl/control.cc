@@ -195,10 +195,8 @@ Result<Control> decode(std::string_view bytes) {
       m.reply_to = in.string("reply_to");
       return in.finish(std::move(m));
     }
-    case 1:
-      return decode_hello_reply(in);
-    case 2:
-      return decode_stage_request(in);
+    case 1: return decode_hello_reply(in);
+    case 2: return decode_stage_request(in);
     case 3: {
       StageReply m;
       m.tag = in.integer("tag", 8);
@@ -206,9 +204,7 @@ Result<Control> decode(std::string_view bytes) {
       m.text = in.string("text");
       return in.finish(std::move(m));
     }
-    default:
-      in.fail("type");
-      return in.finish(StageReply{});
+    default: in.fail("type"); return in.finish(StageReply{});
   }
 }
 

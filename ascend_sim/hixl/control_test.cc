@@ -1,8 +1,8 @@
+#include "control.h"
+
 #include <gtest/gtest.h>
 
 #include <random>
-
-#include "control.h"
 
 namespace onesided::hixl_abi {
 namespace {
@@ -34,9 +34,10 @@ TEST(Control, PrefixesAndTrailingBytesAreRefused) {
 TEST(Control, ValuesNoPeerOfOursSendsAreRefused) {
   EXPECT_FALSE(decode(encode(HelloReply{1, static_cast<Status>(12345), "", false, {}})).ok());
   EXPECT_FALSE(decode(encode(HelloReply{1, Status::kSuccess, "", false, {{~0ULL, 2, MemType::kHost}}})).ok());
-  EXPECT_FALSE(decode(encode(HelloReply{
-                          1, Status::kSuccess, "", false, {{0x1000, 16, MemType::kHost}, {0x1008, 16, MemType::kHost}}}))
-                   .ok());
+  EXPECT_FALSE(
+      decode(encode(HelloReply{
+                 1, Status::kSuccess, "", false, {{0x1000, 16, MemType::kHost}, {0x1008, 16, MemType::kHost}}}))
+          .ok());
   EXPECT_FALSE(decode(encode(StageRequest{1, "a", true, 0x1000, 10, {}})).ok());
   EXPECT_FALSE(decode(encode(StageRequest{1, "a", true, 0x1000, -1, {{1, 1}}})).ok());
   EXPECT_FALSE(decode(encode(StageRequest{1, "a", true, ~0ULL, 1, {{1, 1}}})).ok());

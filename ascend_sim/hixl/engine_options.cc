@@ -84,7 +84,8 @@ Result<void> parse_one(std::string_view name, const std::string& value, EngineOp
     return parse_resources(name, value, out);
   } else if (name == "EnableUseFabricMem") {
     if (value == "1")
-      return Error(Status::kUnsupported, "option EnableUseFabricMem = \"1\": the simulated machine has no fabric memory");
+      return Error(Status::kUnsupported,
+                   "option EnableUseFabricMem = \"1\": the simulated machine has no fabric memory");
     if (value != "0") return invalid(name, value, "must be \"0\" or \"1\"");
   } else {
     return Error(Status::kParamInvalid,

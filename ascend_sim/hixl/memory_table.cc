@@ -57,7 +57,8 @@ std::vector<Segment> SegmentSet::all() const {
   std::vector<Segment> out;
   out.reserve(size());
   for (const MemType type : {MemType::kHost, MemType::kDevice})
-    for (const auto& [address, nbytes] : by_type_[static_cast<std::size_t>(type)]) out.push_back({address, nbytes, type});
+    for (const auto& [address, nbytes] : by_type_[static_cast<std::size_t>(type)])
+      out.push_back({address, nbytes, type});
   return out;
 }
 
@@ -65,17 +66,18 @@ Result<MemoryTable::Added> MemoryTable::add(const Segment& segment) {
   if (segment.address == 0) return Error(Status::kParamInvalid, "RegisterMem: the address is null");
   if (segment.nbytes == 0) return Error(Status::kParamInvalid, "RegisterMem: the length is 0");
   if (!checked_add(segment.address, segment.nbytes))
-    return Error(Status::kParamInvalid,
-                 fmt::format("RegisterMem: {:#x} + {} bytes passes the end of memory", segment.address, segment.nbytes));
+    return Error(Status::kParamInvalid, fmt::format("RegisterMem: {:#x} + {} bytes passes the end of memory",
+                                                    segment.address, segment.nbytes));
   MutexLock lock(mutex_);
   if (const auto found = handles_.find(segment); found != handles_.end()) {
     ++entries_[found->second].uses;
     return Added{found->second, false};
   }
   if (segments_.overlaps(segment))
-    return Error(Status::kParamInvalid, fmt::format("RegisterMem: [{:#x}, {:#x}) overlaps registered memory of the same "
-                                                    "type without being equal to it",
-                                                    segment.address, segment.address + segment.nbytes));
+    return Error(Status::kParamInvalid,
+                 fmt::format("RegisterMem: [{:#x}, {:#x}) overlaps registered memory of the same "
+                             "type without being equal to it",
+                             segment.address, segment.address + segment.nbytes));
   const Handle handle = next_++;
   segments_.insert(segment);
   handles_.emplace(segment, handle);

@@ -35,14 +35,22 @@ TEST(EngineOptions, DefaultsAndTheNamesThatMooncakePasses) {
 
 TEST(EngineOptions, WrongValuesAreRefusedByName) {
   const std::pair<std::string, std::string> wrong[] = {
-      {"AutoConnect", "yes"},          {"AutoConnect", ""},
-      {"BufferPool", "4"},             {"BufferPool", "4:"},
-      {"BufferPool", "0:8"},           {"BufferPool", "-1:8"},
-      {"BufferPool", "4:99999999999"}, {"RdmaTrafficClass", "3"},
-      {"RdmaTrafficClass", "256"},     {"RdmaServiceLevel", "8"},
-      {"RdmaServiceLevel", " 1"},      {"LocalCommRes", "{"},
-      {"GlobalResourceConfig", "[]"},  {"GlobalResourceConfig", R"({"connect_pool.thread_num":"0"})"},
-      {"EnableUseFabricMem", "2"},     {"NoSuchOption", "1"},
+      {"AutoConnect", "yes"},
+      {"AutoConnect", ""},
+      {"BufferPool", "4"},
+      {"BufferPool", "4:"},
+      {"BufferPool", "0:8"},
+      {"BufferPool", "-1:8"},
+      {"BufferPool", "4:99999999999"},
+      {"RdmaTrafficClass", "3"},
+      {"RdmaTrafficClass", "256"},
+      {"RdmaServiceLevel", "8"},
+      {"RdmaServiceLevel", " 1"},
+      {"LocalCommRes", "{"},
+      {"GlobalResourceConfig", "[]"},
+      {"GlobalResourceConfig", R"({"connect_pool.thread_num":"0"})"},
+      {"EnableUseFabricMem", "2"},
+      {"NoSuchOption", "1"},
   };
   for (const auto& [name, value] : wrong) {
     const auto parsed = EngineOptions::parse(Options{{name, value}});
@@ -63,11 +71,11 @@ TEST(JsonObject, ReadsTheTopLevel) {
 
 TEST(JsonObject, RefusesWhatIsNotAnObject) {
   const std::string deep = R"({"a":)" + std::string(100, '[') + std::string(100, ']') + "}";
-  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string(R"({"a"})"),
-                                 std::string(R"({"a":1,})"), std::string(R"({"a":1}x)"), std::string(R"({"a":01})"),
-                                 std::string(R"({"a":"\q"})"), std::string(R"({"a":"\u00e9"})"),
-                                 std::string(R"({"a":1,"a":2})"), std::string("{\"a\":\"\n\"}"), std::string(R"({"a":+1})"),
-                                 std::string(R"({"a":"b)"), std::string(R"({"a":"\)"), deep})
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string(R"({"a"})"), std::string(R"({"a":1,})"),
+        std::string(R"({"a":1}x)"), std::string(R"({"a":01})"), std::string(R"({"a":"\q"})"),
+        std::string(R"({"a":"\u00e9"})"), std::string(R"({"a":1,"a":2})"), std::string("{\"a\":\"\n\"}"),
+        std::string(R"({"a":+1})"), std::string(R"({"a":"b)"), std::string(R"({"a":"\)"), deep})
     EXPECT_EQ(parse_json_object(text).status(), Status::kParamInvalid) << text;
 }
 

@@ -16,9 +16,10 @@ Result<SplitItems> split_items(std::span<const Item> items, const SegmentSet& lo
     const Item& item = items[i];
     if (item.local == 0 || item.remote == 0 || item.nbytes == 0 || !checked_add(item.local, item.nbytes) ||
         !checked_add(item.remote, item.nbytes))
-      return Error(Status::kParamInvalid, fmt::format("transfer: item {} (local {:#x}, remote {:#x}, {} bytes) is null, "
-                                                      "empty or passes the end of memory",
-                                                      i, item.local, item.remote, item.nbytes));
+      return Error(Status::kParamInvalid,
+                   fmt::format("transfer: item {} (local {:#x}, remote {:#x}, {} bytes) is null, "
+                               "empty or passes the end of memory",
+                               i, item.local, item.remote, item.nbytes));
     const std::size_t mark = out.direct.size();
     for (std::uint64_t done = 0; done < item.nbytes;) {
       const std::uint64_t left = item.nbytes - done;

@@ -105,14 +105,12 @@ Result<void> HixlClient::disconnect(const std::string& remote, std::int32_t time
 Result<void> HixlClient::transfer_sync(const std::string& remote, VendorOp op, const std::vector<VendorItem>& items,
                                        std::int32_t timeout_ms) {
   const VendorString name = library_->make_string(remote);
-  const auto code =
-      run([&](const HixlFunctions& f) { return f.transfer_sync(object_, name, op, items, timeout_ms); });
+  const auto code = run([&](const HixlFunctions& f) { return f.transfer_sync(object_, name, op, items, timeout_ms); });
   if (code != 0) return failure("TransferSync", remote, code);
   return {};
 }
 
-Result<void*> HixlClient::transfer_async(const std::string& remote, VendorOp op,
-                                         const std::vector<VendorItem>& items) {
+Result<void*> HixlClient::transfer_async(const std::string& remote, VendorOp op, const std::vector<VendorItem>& items) {
   const VendorString name = library_->make_string(remote);
   const VendorTransferArgs args;
   void* request = nullptr;
@@ -130,8 +128,7 @@ Result<VendorTransferStatus> HixlClient::poll(void* request) {
     case VendorTransferStatus::kWaiting:
     case VendorTransferStatus::kCompleted:
     case VendorTransferStatus::kTimeout:
-    case VendorTransferStatus::kFailed:
-      return status;
+    case VendorTransferStatus::kFailed: return status;
   }
   return VendorTransferStatus::kFailed;
 }

@@ -75,15 +75,15 @@ Result<void> HixlLibrary::look_up(void* library) {
   HixlFunctions& f = functions_;
   find(library, "_ZN4hixl4HixlC1Ev", f.construct, missing);
   find(library, "_ZN4hixl4HixlD1Ev", f.destroy, missing);
-  find(library,
-       "_ZN4hixl4Hixl10InitializeERKN2ge12AscendStringERKSt3mapIS2_S2_St4lessIS2_ESaISt4pairIS3_S2_EEE",
+  find(library, "_ZN4hixl4Hixl10InitializeERKN2ge12AscendStringERKSt3mapIS2_S2_St4lessIS2_ESaISt4pairIS3_S2_EEE",
        f.initialize, missing);
   find(library, "_ZN4hixl4Hixl8FinalizeEv", f.finalize, missing);
   find(library, "_ZN4hixl4Hixl11RegisterMemERKNS_7MemDescENS_7MemTypeERPv", f.register_mem, missing);
   find(library, "_ZN4hixl4Hixl13DeregisterMemEPv", f.deregister_mem, missing);
   find(library, "_ZN4hixl4Hixl7ConnectERKN2ge12AscendStringEi", f.connect, missing);
   find(library, "_ZN4hixl4Hixl10DisconnectERKN2ge12AscendStringEi", f.disconnect, missing);
-  find(library, "_ZN4hixl4Hixl12TransferSyncERKN2ge12AscendStringENS_10TransferOpERKSt6vectorINS_14TransferOpDescESaIS7_EEi",
+  find(library,
+       "_ZN4hixl4Hixl12TransferSyncERKN2ge12AscendStringENS_10TransferOpERKSt6vectorINS_14TransferOpDescESaIS7_EEi",
        f.transfer_sync, missing);
   find(library,
        "_ZN4hixl4Hixl13TransferAsyncERKN2ge12AscendStringENS_10TransferOpERKSt6vectorINS_14TransferOpDescESaIS7_EERKNS_"
@@ -106,8 +106,8 @@ Result<void> HixlLibrary::look_up(void* library) {
     find(runtime, "aclGetRecentErrMsg", context_.get_recent_error, absent);
     dlclose(runtime);
     if (!absent.empty())
-      return Error(Status::kUnsupported, fmt::format("{}: the Ascend runtime beside it lacks {}", file_,
-                                                     fmt::join(absent, ", ")));
+      return Error(Status::kUnsupported,
+                   fmt::format("{}: the Ascend runtime beside it lacks {}", file_, fmt::join(absent, ", ")));
   }
   return {};
 }
