@@ -195,6 +195,10 @@ class Transport {
   // Owner's side: a data stream that a peer opened with open_stream(name()). Takes it over. Transports without streams
   // are never called.
   virtual void serve(Fd /*stream*/, std::shared_ptr<PeerChannel> /*channel*/) {}
+  // This engine registered memory, before register_mem() returns; and is forgetting it, once nothing uses it, before
+  // deregister_mem() returns. Called under no lock of the engine's. For transports that must register by themselves.
+  virtual void memory_registered(const RegionDesc&) {}
+  virtual void memory_dropped(RegionKey) {}
   // Owner's side: stops serving, joins its threads; no registered memory is touched afterwards.
   virtual void stop() {}
 };
