@@ -72,6 +72,8 @@ struct SessionOptions {
   std::string local_engine = "127.0.0.1";  // Endpoint; no port or port 0: the kernel chooses one
   std::string
       secret;  // as read_secret_file() gives it; empty: only peers of this host and uid. At least 16 bytes otherwise
+  // Off: no Unix socket either way; peers of this host and user must know the secret like any other.
+  bool local_socket = true;
   std::vector<std::string> transports;  // for the hello
   std::uint32_t tcp_streams = 2;        // for the hello
   std::uint32_t heartbeat_ms = 2000;    // sign of life over TCP; a peer silent for 4 of its intervals is lost
