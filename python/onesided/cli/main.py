@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -14,11 +16,25 @@ app = typer.Typer(
 
 
 @app.command()
-def doctor(as_json: bool = typer.Option(False, "--json", help="As JSON, for a program or a bug report.")) -> None:
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for a program or a bug report.")] = False,
+) -> None:
     """Say what this machine can do: runtime, transports, limits, versions; and what to do about the rest."""
     from onesided.cli import doctor as examined
 
     raise typer.Exit(examined.main(["--json"] if as_json else []))
+
+
+@app.command()
+def demo(
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to FILE.")
+    ] = None,
+) -> None:
+    """Show the whole path: the problem, the cure, a model's weights between two Ray actors."""
+    from onesided.cli.demo import run
+
+    raise typer.Exit(run.run(json_path))
 
 
 @app.command()
