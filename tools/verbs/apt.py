@@ -25,11 +25,12 @@ CROSS = ("g++-aarch64-linux-gnu",)
 CLANG_TIDY = ("clang-tidy-16",)
 
 
-def installed(package: str) -> bool:
-    answer = subprocess.run(
-        ["dpkg-query", "-W", "-f=${db:Status-Status}", package], capture_output=True, text=True, check=False
-    )
-    return answer.stdout.strip() == "installed"
+def installed(packages: Sequence[str]) -> set[str]:
+    """Those of `packages` that are installed, whatever the architecture their name carries."""
+    form = "-f=${Package} ${db:Status-Status}\n"
+    answer = subprocess.run(["dpkg-query", "-W", form, *packages], capture_output=True, text=True, check=False)
+    pairs = [line.split() for line in answer.stdout.splitlines()]
+    return {pair[0] for pair in pairs if pair[-1] == "installed"}
 
 
 def compiler() -> str | None:
@@ -42,8 +43,9 @@ def compiler() -> str | None:
 
 def missing(extra: Sequence[str] = ()) -> list[str]:
     """The packages that are not there, in the order they were asked for."""
-    wanted = [package for package in (*BASE, *extra) if not installed(package)]
-    wanted += [group[0] for group in ANY_OF if not any(installed(package) for package in group)]
+    present = installed([*BASE, *extra, *(name for group in ANY_OF for name in group)])
+    wanted = [package for package in (*BASE, *extra) if package not in present]
+    wanted += [group[0] for group in ANY_OF if not present.intersection(group)]
     if compiler() is None:
         wanted += COMPILER
     include = sysconfig.get_paths()["include"]
@@ -74,8 +76,13 @@ def require(extra: Sequence[str] = ()) -> None:
             raise Problem("no C++ compiler was found and this is not Debian or Ubuntu; install g++ 11 or newer.")
         return  # another distribution: CMake will name what it does not find
     packages = missing(extra)
-    if not packages:
-        return
+    if packages:
+        _install(packages)
+    if compiler() is None:
+        raise Problem("no C++ compiler was found although g++ is installed; check $CXX and $PATH.")
+
+
+def _install(packages: Sequence[str]) -> None:
     install = [
         *_as_root(packages), "env", "DEBIAN_FRONTEND=noninteractive",
         "apt-get", "install", "-y", "--no-install-recommends", *packages,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
+from . import apt
 from .environment import child_environment, why_pip_failed
 from .house import BUILD, PYTHON, REQUIREMENTS, ROOT, tool
 from .lock import HouseLock
+from .problem import Problem
 from .stamps import Stamp, digest
 from .steps import run_step
 
@@ -47,6 +50,17 @@ def why_build_failed(output: str) -> str:
     return why_pip_failed(output)
 
 
+def _check_compiler() -> None:
+    """A compiler too old for C++20 is told apart here, not by a page of its errors."""
+    name = apt.compiler() or "c++"
+    program = "#include <concepts>\n#include <semaphore>\n#include <span>\nint main() {}\n"
+    command = [name, "-std=c++20", "-fsyntax-only", "-x", "c++", "-"]
+    done = subprocess.run(command, input=program, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        first = (done.stderr.strip().splitlines() or ["it failed"])[0]
+        raise Problem(f"{name} cannot compile C++20 ({first}); install g++ 11 or newer, or set CXX to one.")
+
+
 def require(lock: HouseLock) -> None:
     """Makes sure that .venv holds the onesided of this checkout."""
     paths = [ROOT / name for name in _INPUTS if (ROOT / name).exists()]
@@ -58,6 +72,7 @@ def require(lock: HouseLock) -> None:
     if stamp.matches(value):
         return
     stamp.clear()
+    _check_compiler()
     command = [
         str(PYTHON), "-m", "pip", "install", "-v", "--no-build-isolation", "--no-deps", "--force-reinstall",
         "--no-input", f"-Cbuild-dir={BUILD / PRESET}", f"-Ccmake.args=--preset={PRESET}",
