@@ -15,6 +15,7 @@ from .stamps import Stamp, digest
 from .steps import Step, run_step
 
 _NO_NETWORK = (
+    "(from versions: none)",
     "Temporary failure in name resolution", "Name or service not known", "Network is unreachable",
     "Connection refused", "NewConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ProxyError",
     "Failed to establish a new connection",
@@ -34,8 +35,8 @@ def why_pip_failed(output: str) -> str:
     """The sentence for what pip printed last."""
     if any(sign in output for sign in _NO_NETWORK):
         return (
-            "no network: pip could not reach its package index; connect to it, or point pip at a mirror or at "
-            "folders of wheels (PIP_INDEX_URL, PIP_FIND_LINKS), then run this again."
+            "no network, or an index without what we pin: pip found nothing there; connect to it, or point pip at a "
+            "mirror or at folders of wheels (PIP_INDEX_URL, PIP_FIND_LINKS), then run this again."
         )
     if "No space left on device" in output:
         return f"the disk is full: .venv needs about 3 GB below {VENV.parent}; make room, then run this again."

@@ -90,6 +90,7 @@ def test_a_failed_step_ends_in_one_sentence_and_leaves_its_output_in_the_log(
     ("output", "words"),
     [
         ("... NewConnectionError: [Errno 111] Connection refused", "no network"),
+        ("ERROR: Could not find a version that satisfies torch==2.13.0 (from versions: none)", "no network"),
         ("Temporary failure in name resolution", "no network"),
         ("OSError: [Errno 28] No space left on device", "disk is full"),
         ("ERROR: No matching distribution found for torch==2.13.0", "No matching distribution found for torch"),

@@ -108,9 +108,9 @@ def padded(report: Report) -> None:
 
 
 def main(path: Path) -> None:
-    from onesided import ascend_sim
+    import onesided.ascend_sim
 
-    ascend_sim.enable()
+    onesided.ascend_sim.enable()
     import torch
     import torch_npu  # noqa: F401
 

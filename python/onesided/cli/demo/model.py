@@ -79,7 +79,7 @@ def checksums(weights: Mapping[str, torch.Tensor]) -> dict[str, int]:
     import torch
 
     def of(tensor: torch.Tensor) -> int:
-        return zlib.crc32(memoryview(tensor.cpu().view(torch.uint8).numpy()))
+        return zlib.crc32(tensor.cpu().view(torch.uint8).numpy().data)
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(weights, pool.map(of, weights.values()), strict=True))

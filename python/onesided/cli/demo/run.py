@@ -108,9 +108,9 @@ def run(json_path: Path | None) -> int:
     screen, figures = Screen(), Figures()
     try:
         with cluster.only_one(), cluster.marked():
-            from onesided import ascend_sim
+            import onesided.ascend_sim
 
-            ascend_sim.enable()
+            onesided.ascend_sim.enable()
             _play(screen, figures)
     except (cluster.AlreadyRunning, Stopped) as stop:
         print(f"demo: {stop}", file=sys.stderr)
