@@ -47,8 +47,9 @@ class _Stage:
     def __init__(self) -> None:
         from onesided.cli.demo import actors
 
-        self.trainer: Any = actors.Trainer.remote(0, SEED)
-        self.rollout: Any = actors.Rollout.remote(1)
+        roles: Any = actors  # what @ray.remote makes of a class, no stub tells
+        self.trainer = roles.Trainer.remote(0, SEED)
+        self.rollout = roles.Rollout.remote(1)
 
     def ask(self, *references: Any) -> list[Any]:
         import ray
