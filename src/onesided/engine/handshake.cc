@@ -18,8 +18,9 @@ Result<void> check_version(const PeerHello& ours, const PeerHello& theirs) {
   if (ours.protocol_version == theirs.protocol_version) return {};
   return Error(
       Status::kUnsupported,
-      fmt::format("engine {} speaks protocol version {}, engine {} speaks {}; use the same release on both sides",
-                  ours.engine_id, ours.protocol_version, theirs.engine_id, theirs.protocol_version));
+      fmt::format(
+          "engine {} speaks protocol version {}, engine {} speaks version {}; use the same release on both sides",
+          ours.engine_id, ours.protocol_version, theirs.engine_id, theirs.protocol_version));
 }
 
 // Over a Unix socket the kernel's word replaces the peer's own about its process.
