@@ -1,0 +1,143 @@
+// Why: tests of the bookkeeping need an engine whose every answer they choose and whose every call they can count.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onesided/base/mutex.h"
+#include "onesided/node/exchange/engine_port.h"
+
+namespace onesided {
+
+// A READ that ends when the test says so. Thread-safe.
+class FakeReading : public Reading {
+ public:
+  ~FakeReading() override { cancel(); }
+  std::optional<Result<void>> wait(Deadline deadline) override {
+    MutexLock lock(mutex_);
+    while (!ended_)
+      if (!changed_.wait(lock, deadline)) return std::nullopt;
+    return ended_;
+  }
+  void cancel() override { finish(Error{Status::kCancelled, "cancelled"}); }
+  std::uint64_t bytes_done() const override { return 0; }
+  // The first call decides.
+  void finish(Result<void> how) {
+    MutexLock lock(mutex_);
+    if (!ended_) ended_ = std::move(how);
+    changed_.notify_all();
+  }
+
+ private:
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::optional<Result<void>> ended_ ONESIDED_GUARDED_BY(mutex_);
+};
+
+// Keeps a region table like the real one (no overlaps), knows peers by name. Thread-safe; the public fields are set
+// before threads start.
+class FakeEnginePort : public EnginePort {
+ public:
+  std::string id() const override { return "127.0.0.1:1"; }
+
+  Result<std::uint64_t> register_range(const MemRange& range) override {
+    MutexLock lock(mutex_);
+    if (fail_register.contains(range.address)) return Error{Status::kResourceExhausted, "as the test asked"};
+    for (const auto& [handle, other] : regions_)
+      if (range.address < other.end() && other.address < range.end()) return Error{Status::kParamInvalid, "overlap"};
+    regions_.emplace(next_handle_, range);
+    registered.push_back(range);
+    ++version_;
+    return next_handle_++;
+  }
+  Result<void> deregister(std::uint64_t handle, Deadline) override {
+    MutexLock lock(mutex_);
+    if (!regions_.erase(handle)) return Error{Status::kNotFound, "no such region"};
+    ++version_;
+    return {};
+  }
+  bool covers(const MemRange& range) override {
+    MutexLock lock(mutex_);
+    return covers_locked(range);
+  }
+  Result<std::string> describe(std::span<const MemRange> ranges) override {
+    MutexLock lock(mutex_);
+    for (const MemRange& range : ranges)
+      if (!covers_locked(range)) return Error{Status::kNotFound, "not registered"};
+    return std::string(ranges.size(), 'r');
+  }
+  std::uint64_t regions_version() override {
+    MutexLock lock(mutex_);
+    return version_;
+  }
+  std::size_t regions() {
+    MutexLock lock(mutex_);
+    return regions_.size();
+  }
+
+  Result<void> connect(const std::string& remote, Deadline) override {
+    MutexLock lock(mutex_);
+    ++connects;
+    if (unreachable.contains(remote)) return Error{Status::kNotConnected, "nobody listens there"};
+    connected_.insert(remote);
+    return {};
+  }
+  void disconnect(const std::string& remote) override {
+    MutexLock lock(mutex_);
+    connected_.erase(remote);
+    disconnected.push_back(remote);
+  }
+  bool connected(const std::string& remote) override {
+    MutexLock lock(mutex_);
+    return connected_.contains(remote);
+  }
+  bool sees_new_regions() override { return dynamic; }
+  Result<std::unique_ptr<Reading>> read(const std::string& remote, const std::string&, std::vector<ReadItem> items,
+                                        std::optional<std::int64_t>) override {
+    MutexLock lock(mutex_);
+    if (stale_reads > 0) {
+      --stale_reads;
+      return Error{Status::kStale, "made by an earlier life of the peer"};
+    }
+    if (!connected_.contains(remote)) return Error{Status::kNotConnected, "not connected"};
+    last_items = std::move(items);
+    auto reading = std::make_unique<FakeReading>();
+    readings.push_back(reading.get());
+    if (reads_finish) reading->finish({});
+    return std::unique_ptr<Reading>(std::move(reading));
+  }
+  void lose(const std::string& remote) {
+    MutexLock lock(mutex_);
+    connected_.erase(remote);
+  }
+
+  std::set<std::uint64_t> fail_register;
+  std::set<std::string> unreachable;
+  bool dynamic = true;
+  bool reads_finish = true;
+  int stale_reads = 0;
+
+  std::vector<MemRange> registered;
+  std::vector<std::string> disconnected;
+  std::vector<ReadItem> last_items;
+  std::vector<FakeReading*> readings;
+  int connects = 0;
+
+ private:
+  bool covers_locked(const MemRange& range) const ONESIDED_REQUIRES(mutex_) {
+    for (const auto& [handle, other] : regions_)
+      if (range.address >= other.address && range.end() <= other.end()) return true;
+    return false;
+  }
+
+  Mutex mutex_;
+  std::map<std::uint64_t, MemRange> regions_ ONESIDED_GUARDED_BY(mutex_);
+  std::set<std::string> connected_ ONESIDED_GUARDED_BY(mutex_);
+  std::uint64_t next_handle_ ONESIDED_GUARDED_BY(mutex_) = 1;
+  std::uint64_t version_ ONESIDED_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace onesided

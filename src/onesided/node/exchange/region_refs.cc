@@ -1,0 +1,207 @@
+#include "onesided/node/exchange/region_refs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "onesided/base/log.h"
+
+namespace onesided {
+namespace {
+
+// A reader that holds a region is asked to finish; one that does not within this time keeps it registered.
+constexpr std::int64_t kDeregisterTimeoutMs = 10'000;
+
+bool overlaps(const MemRange& a, const MemRange& b) { return a.address < b.end() && b.address < a.end(); }
+
+// The first part of `range` that none of the sorted, disjoint `parts` covers.
+std::optional<MemRange> first_gap(const MemRange& range, std::span<const MemRange> parts) {
+  std::uint64_t at = range.address;
+  for (const MemRange& part : parts) {
+    if (part.end() <= at) continue;
+    if (part.address > at) {
+      const std::uint64_t end = std::min(part.address, range.end());
+      return end > at ? std::optional(MemRange{at, end - at, range.type}) : std::nullopt;
+    }
+    at = part.end();
+    if (at >= range.end()) return std::nullopt;
+  }
+  return MemRange{at, range.end() - at, range.type};
+}
+
+// Grows `gap` in both directions inside `whole` until it meets one of the sorted, disjoint `parts`.
+MemRange widen(const MemRange& gap, const MemRange& whole, std::span<const MemRange> parts) {
+  std::uint64_t begin = whole.address;
+  std::uint64_t end = whole.end();
+  for (const MemRange& part : parts) {
+    if (part.end() <= gap.address) begin = std::max(begin, part.end());
+    if (part.address >= gap.end()) end = std::min(end, part.address);
+  }
+  return {begin, end - begin, gap.type};
+}
+
+void insert_sorted(std::vector<MemRange>& parts, const MemRange& part) {
+  parts.insert(std::ranges::lower_bound(parts, part.address, {}, &MemRange::address), part);
+}
+
+}  // namespace
+
+Result<RegionRefs::Held> RegionRefs::hold(const TensorSpan& span) {
+  MutexLock lock(mutex_);
+  std::vector<MemRange> foreign;
+  if (auto filled = fill(span, foreign, lock); !filled) {
+    remove_unclaimed(span.whole, lock);
+    return filled.error();
+  }
+  // From here on the lock is held: what fill() left covered is claimed before anybody can take it away.
+  Held held;
+  for (const auto& entry : settled(span.bytes, lock)) {
+    Region& region = entry->second;
+    const std::uint64_t begin = std::max(region.range.address, span.bytes.address);
+    const std::uint64_t end = std::min(region.range.end(), span.bytes.end());
+    insert_sorted(held.pieces, {begin, end - begin, span.bytes.type});
+    held.regions.push_back(region.id);
+    ++region.users;
+    if (span.memory == kUnowned) continue;
+    region.memories.insert(span.memory);
+    regions_of_[span.memory].insert(region.id);
+  }
+  for (const MemRange& part : foreign) insert_sorted(held.pieces, part);
+  return held;
+}
+
+Result<void> RegionRefs::fill(const TensorSpan& span, std::vector<MemRange>& foreign, MutexLock& lock) {
+  while (true) {
+    std::vector<MemRange> covered = foreign;
+    for (const auto& entry : settled(span.whole, lock)) insert_sorted(covered, entry->second.range);
+    const auto gap = first_gap(span.bytes, covered);
+    if (!gap) return {};
+
+    const std::uint64_t changes_before = changes_;
+    lock.unlock();
+    const bool registered = engine_.covers(*gap);
+    lock.lock();
+    // What covered it may have been an entry of another thread of ours, on its way in or out.
+    if (changes_ != changes_before) continue;
+    if (registered) {
+      insert_sorted(foreign, *gap);
+      continue;
+    }
+    // Others may have registered a part of the memory around the tensor: then the tensor alone is enough.
+    const MemRange wide = widen(*gap, span.whole, covered);
+    auto added = add(wide, lock);
+    if (!added && wide != *gap) added = add(*gap, lock);
+    if (!added)
+      return added.error().with_context(fmt::format("registering {} bytes at {:#x} of a memory of {} bytes at {:#x}",
+                                                    gap->nbytes, gap->address, span.whole.nbytes, span.whole.address));
+  }
+}
+
+void RegionRefs::drop(const Held& held) {
+  MutexLock lock(mutex_);
+  for (const RegionId id : held.regions) {
+    const auto address = address_of_.find(id);
+    if (address == address_of_.end()) continue;  // its memory went first
+    const auto entry = regions_.find(address->second);
+    if (--entry->second.users > 0) continue;
+    if (!keep_idle_ || entry->second.memories.empty()) remove(entry, lock);
+  }
+}
+
+void RegionRefs::memory_gone(MemoryId memory) {
+  MutexLock lock(mutex_);
+  const auto found = regions_of_.find(memory);
+  if (found == regions_of_.end()) return;
+  const std::set<RegionId> ids = std::move(found->second);
+  regions_of_.erase(found);
+  for (const RegionId id : ids) {
+    const auto address = address_of_.find(id);
+    if (address == address_of_.end()) continue;
+    const auto entry = regions_.find(address->second);
+    entry->second.memories.erase(memory);
+    if (entry->second.memories.empty()) remove(entry, lock);
+  }
+}
+
+RegionRefs::Counts RegionRefs::counts() const {
+  MutexLock lock(mutex_);
+  return counts_;
+}
+
+std::vector<RegionRefs::ByAddress::iterator> RegionRefs::settled(const MemRange& range, MutexLock& lock) {
+  while (true) {
+    std::vector<ByAddress::iterator> found;
+    auto entry = regions_.upper_bound(range.address);
+    if (entry != regions_.begin()) --entry;
+    bool all_live = true;
+    for (; entry != regions_.end() && entry->first < range.end(); ++entry) {
+      if (!overlaps(entry->second.range, range)) continue;
+      all_live = all_live && entry->second.state == State::kLive;
+      found.push_back(entry);
+    }
+    if (all_live) return found;
+    changed_.wait(lock);
+  }
+}
+
+Result<void> RegionRefs::add(const MemRange& range, MutexLock& lock) {
+  // Another thread may have been quicker while the lock was free: the caller looks again.
+  if (!settled(range, lock).empty()) return {};
+  ++changes_;
+  const auto entry = regions_.emplace(range.address, Region{.range = range, .id = next_id_++}).first;
+  lock.unlock();
+  auto handle = engine_.register_range(range);
+  lock.lock();
+  changed_.notify_all();
+  if (!handle) {
+    regions_.erase(entry);
+    return handle.error();
+  }
+  entry->second.handle = *handle;
+  entry->second.state = State::kLive;
+  address_of_.emplace(entry->second.id, range.address);
+  ++counts_.registrations;
+  ++counts_.regions;
+  counts_.nbytes += range.nbytes;
+  return {};
+}
+
+void RegionRefs::remove(ByAddress::iterator region, MutexLock& lock) {
+  Region& leaving = region->second;
+  leaving.state = State::kLeaving;
+  address_of_.erase(leaving.id);
+  for (const MemoryId memory : leaving.memories) {
+    const auto found = regions_of_.find(memory);
+    if (found != regions_of_.end() && found->second.erase(leaving.id) && found->second.empty())
+      regions_of_.erase(found);
+  }
+  const std::uint64_t handle = leaving.handle;
+  const MemRange range = leaving.range;
+  lock.unlock();
+  if (auto ended = engine_.deregister(handle, Deadline::after_ms(kDeregisterTimeoutMs)); !ended)
+    log_line(LogLevel::kError, fmt::format("deregistering {} bytes at {:#x}: {}", range.nbytes, range.address,
+                                           ended.error().to_string()));
+  lock.lock();
+  regions_.erase(region);
+  ++changes_;
+  ++counts_.deregistrations;
+  --counts_.regions;
+  counts_.nbytes -= range.nbytes;
+  changed_.notify_all();
+}
+
+void RegionRefs::remove_unclaimed(const MemRange& range, MutexLock& lock) {
+  for (bool again = true; again;) {
+    again = false;
+    for (const auto& entry : settled(range, lock)) {
+      if (entry->second.users > 0 || !entry->second.memories.empty()) continue;
+      remove(entry, lock);  // lets go of the lock: the list is old now
+      again = true;
+      break;
+    }
+  }
+}
+
+}  // namespace onesided
