@@ -1,0 +1,41 @@
+// Why: publishing and fetching share one engine, one set of registrations and one set of connections. This is what a
+// program makes, once per engine; Ray's transport makes one per process.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "onesided/node/exchange/engine_port.h"
+#include "onesided/node/exchange/fetches.h"
+#include "onesided/node/exchange/peer_cache.h"
+#include "onesided/node/exchange/region_refs.h"
+#include "onesided/node/exchange/tensor_store.h"
+
+namespace onesided {
+
+struct ExchangeOptions {
+  std::size_t max_peers = 1000;  // connections kept for later; 0: connect and disconnect for each fetch
+  bool keep_idle = true;         // registrations outlive their last user while their memory lives
+};
+
+// Objects of one engine, both ways. Thread-safe. Must outlive its fetches.
+class Exchange {
+ public:
+  Exchange(std::unique_ptr<EnginePort> engine, ExchangeOptions options)
+      : engine_(std::move(engine)), regions_(*engine_, options.keep_idle), peers_(*engine_, options.max_peers) {}
+
+  EnginePort& engine() { return *engine_; }
+  RegionRefs& regions() { return regions_; }
+  PeerCache& peers() { return peers_; }
+  TensorStore& objects() { return objects_; }
+  Fetches& fetches() { return fetches_; }
+
+ private:
+  const std::unique_ptr<EnginePort> engine_;
+  RegionRefs regions_;
+  PeerCache peers_;
+  TensorStore objects_{*engine_, regions_};
+  Fetches fetches_{*engine_, regions_, peers_};
+};
+
+}  // namespace onesided

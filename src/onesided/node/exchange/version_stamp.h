@@ -1,0 +1,60 @@
+// Why: one-sided readers copy memory while its owner may be writing it. A stamp beside the memory, odd while it is
+// written, lets them see that: a copy is whole if the stamp was the same even number before and after it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+namespace onesided {
+
+// A sequence lock that is read from afar. One writer at a time; any thread may ask for the version. It does not move
+// while it is registered. Two words, one the complement of the other, because a copy may be torn between bytes.
+class VersionStamp {
+ public:
+  static constexpr std::uint64_t kBytes = 16;
+  using Words = std::array<std::atomic<std::uint64_t>, 2>;
+
+  VersionStamp() { write(0); }
+  VersionStamp(const VersionStamp&) = delete;
+  VersionStamp& operator=(const VersionStamp&) = delete;
+
+  void begin() {
+    write(words_[0].load(std::memory_order_relaxed) | 1);
+    // The stamp is odd before the first byte of the memory changes.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  std::uint64_t end() {
+    // Every byte of the memory has changed before the stamp is even.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    write((words_[0].load(std::memory_order_relaxed) | 1) + 1);
+    return version();
+  }
+  // How many times end() has been called.
+  std::uint64_t version() const { return words_[0].load(std::memory_order_acquire) / 2; }
+  const Words& words() const { return words_; }
+
+  // The version in a copy of words(), or nothing: being written, torn, or not a stamp.
+  static std::optional<std::uint64_t> parse(std::string_view copy) {
+    if (copy.size() != kBytes) return std::nullopt;
+    std::array<std::uint64_t, 2> words;
+    std::memcpy(words.data(), copy.data(), kBytes);
+    if (words[0] != ~words[1] || words[0] % 2 == 1) return std::nullopt;
+    return words[0] / 2;
+  }
+
+ private:
+  void write(std::uint64_t sequence) {
+    words_[0].store(sequence, std::memory_order_release);
+    words_[1].store(~sequence, std::memory_order_release);
+  }
+
+  alignas(64) Words words_;
+};
+static_assert(sizeof(VersionStamp::Words) == VersionStamp::kBytes);
+
+}  // namespace onesided
