@@ -1,0 +1,42 @@
+"""Why: a document that names a file which is gone misleads. Every link, and every path in backticks, leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tidy
+
+ROOT = Path(tidy.__file__).resolve().parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+PATH = re.compile(
+    r"`((?:src|python|tests|tools|bench|bindings|ascend_sim|cmake|docs|examples|requirements)/[\w./{},-]+)`"
+)
+
+
+def expanded(path: str) -> list[str]:
+    """`a.{h,cc}` names two files."""
+    match = re.search(r"\{([^}]*)\}", path)
+    if not match:
+        return [path]
+    return [path[: match.start()] + choice + path[match.end() :] for choice in match[1].split(",")]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_paths_lead_somewhere(document: Path) -> None:
+    text = document.read_text()
+    missing = [link for link in LINK.findall(text) if not (document.parent / link).exists()]
+    missing += [path for word in PATH.findall(text) for path in expanded(word) if not (ROOT / path).exists()]
+    assert missing == []
+
+
+def test_readme_and_its_translation_show_the_same_code() -> None:
+    def code(name: str) -> list[str]:
+        blocks = re.findall(r"```\w+\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+        return [
+            line.split("#")[0].rstrip() for block in blocks for line in block.splitlines() if line.split("#")[0].strip()
+        ]
+
+    assert code("README.md") == code("README.zh.md")
