@@ -64,5 +64,7 @@ function(onesided_package_target target folder)
     add_custom_target(onesided_package)
   endif()
   add_dependencies(onesided_package ${target})
-  install(TARGETS ${target} LIBRARY DESTINATION onesided/${folder} RUNTIME DESTINATION onesided/${folder} COMPONENT python)
+  install(TARGETS ${target}
+    LIBRARY DESTINATION onesided/${folder} COMPONENT python
+    RUNTIME DESTINATION onesided/${folder} COMPONENT python)
 endfunction()

@@ -79,7 +79,17 @@ def require(lock: HouseLock) -> None:
         "-Cbuild.targets=onesided_package", str(ROOT),
     ]  # fmt: skip
     run_step("Build and install onesided", command, failure=why_build_failed, env=build_environment())
+    _check_installed()
     stamp.write(value)
+
+
+def _check_installed() -> None:
+    """What pip calls installed must load: a wheel without its libraries is no build."""
+    command = [str(PYTHON), "-c", "import onesided._core"]
+    done = subprocess.run(command, cwd=BUILD, env=child_environment(), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it crashed"])[-1]
+        raise Problem(f"onesided was installed but its core does not load: {last}")
 
 
 def build(preset: str, *targets: str, title: str) -> None:
