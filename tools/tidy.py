@@ -153,8 +153,9 @@ def check_type_names(path: Path, lines: list[str]) -> Iterator[Finding]:
 
 
 def check_purpose(path: Path, lines: list[str], present: set[str]) -> Iterator[Finding]:
-    """The top of a file says why it exists: headers, and sources that have none beside them."""
-    if path.suffix == ".cc" and (str(path.with_suffix(".h")) in present or _is_test(path)):
+    """The top of a file says why it exists: headers, and sources that have none beside them (nor a factory.h)."""
+    beside = {str(path.with_suffix(".h")), str(path.with_name("factory.h"))}
+    if path.suffix == ".cc" and (beside & present or _is_test(path)):
         return
     first = next((line for line in lines if line.strip()), "")
     if not first.startswith("// Why: "):

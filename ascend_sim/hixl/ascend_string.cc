@@ -1,3 +1,4 @@
+// Why: libmetadef.so holds this one class: vendor programs pass every string of the engine's ABI as an AscendString.
 #include <cstring>
 
 #include "vendor_abi.h"
