@@ -2,11 +2,20 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string_view.h>
 
+#include "errors.h"
 #include "onesided/node/version.h"
 
 namespace nb = nanobind;
 
+namespace onesided::python {
+
+void bind_engine(nb::module_& module);
+
+}  // namespace onesided::python
+
 NB_MODULE(_core, module) {
   module.doc() = "The C++ core of onesided.";
   module.def("version", &onesided::version);
+  onesided::python::bind_errors(module);
+  onesided::python::bind_engine(module);
 }

@@ -138,7 +138,8 @@ Result<bool> Registry::begin_remove(RegionKey key) {
   return true;
 }
 
-Result<void> Registry::drain(RegionKey key, Deadline deadline, const std::function<bool(Deadline)>& leases_clear) {
+Result<void> Registry::drain(RegionKey key, Deadline deadline, const std::function<bool(Deadline)>& leases_clear,
+                             const std::function<void()>& forget) {
   MutexLock lock(mutex_);
   Slot* slot = by_key(key);
   // Somebody else drained it to the end: the same outcome.
@@ -155,9 +156,13 @@ Result<void> Registry::drain(RegionKey key, Deadline deadline, const std::functi
                                             "deregister_mem again to wait longer",
                                             what));
   lock.lock();
-  if (by_key(key) != slot || !slot->draining) return {};
+  if (by_key(key) != slot || slot->forgetting) return {};
+  slot->forgetting = true;
+  lock.unlock();
+  forget();
+  lock.lock();
   by_address_[static_cast<std::size_t>(slot->type)].erase(slot->region.address);
-  slot->draining = false;
+  slot->draining = slot->forgetting = false;
   const auto pieces = std::move(slot->region.pieces);
   slot->region.pieces.clear();
   // An index whose generations are used up is never used again.

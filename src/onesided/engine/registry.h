@@ -49,8 +49,10 @@ class Registry : public RegionAccess {
   // NOT_FOUND: unknown or gone. A region that is being drained counts as zero (drain() it again).
   Result<bool> begin_remove(RegionKey key);
   // Blocks until nothing of this process uses the region, then forgets it. BUSY when the deadline passes: it stays
-  // refused, and the handle stays good for another attempt. `leases_clear` asks the same of the peers' write leases.
-  Result<void> drain(RegionKey key, Deadline deadline, const std::function<bool(Deadline)>& leases_clear);
+  // refused, and the handle stays good for another attempt. `leases_clear` asks the same of the peers' write leases;
+  // `forget` is called, by one of several threads that drain, once nothing uses the region and before it is forgotten.
+  Result<void> drain(RegionKey key, Deadline deadline, const std::function<bool(Deadline)>& leases_clear,
+                     const std::function<void()>& forget);
 
   // RegionAccess: for owners' sides of transports.
   Result<RegionHold> acquire(RegionKey key, std::uint64_t address, std::uint64_t nbytes, Op op) override;
@@ -88,7 +90,8 @@ class Registry : public RegionAccess {
     MemType type = MemType::kHost;
     Device* device = nullptr;  // null: the host may touch it
     std::uint32_t count = 0;   // registrations; 0: draining or free
-    bool draining = false;
+    bool draining = false;     // refused, not forgotten yet
+    bool forgetting = false;   // one of those who drain it does the rest
     UseCount uses;
   };
   using ByAddress = std::map<std::uint64_t, Slot*>;

@@ -1,0 +1,396 @@
+// Why: onesided.Engine and its requests for Python, exactly the verbs of the core. The interpreter lock is released
+// wherever a call can wait or copy.
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <set>
+
+#include "errors.h"
+#include "onesided/node/open_engine.h"
+#include "transfer_items.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace onesided::python {
+namespace {
+
+using TimeoutMs = Engine::TimeoutMs;
+
+// Engines that are open when the interpreter ends are closed before its threads and statics go. Under the interpreter
+// lock.
+std::set<Engine*>& open_engines() {
+  static auto* engines = new std::set<Engine*>();
+  return *engines;
+}
+
+// An engine as Python owns it.
+struct PyEngine {
+  explicit PyEngine(std::unique_ptr<Engine> opened) : engine(std::move(opened)) { open_engines().insert(engine.get()); }
+  ~PyEngine() {
+    open_engines().erase(engine.get());
+    nb::gil_scoped_release unlocked;
+    engine.reset();
+  }
+  std::unique_ptr<Engine> engine;
+};
+
+// A request: a transfer, and whose it is.
+struct Request {
+  std::shared_ptr<Transfer> transfer;
+  const Engine* engine = nullptr;  // compared, never used
+};
+
+struct Handle {
+  MemHandle handle;
+};
+
+Op op_of(std::string_view name) {
+  if (name == "READ") return Op::kRead;
+  if (name == "WRITE") return Op::kWrite;
+  throw RaisedError(Error(Status::kParamInvalid, fmt::format("op \"{}\": expected \"READ\" or \"WRITE\"", name)));
+}
+
+MemType type_of(nb::handle type) {
+  if (MemType value{}; nb::try_cast(type, value)) return value;
+  if (std::string name; nb::try_cast(type, name)) {
+    if (name == "host") return MemType::kHost;
+    if (name == "device") return MemType::kDevice;
+    throw RaisedError(
+        Error(Status::kParamInvalid, fmt::format("memory type \"{}\": expected \"host\" or \"device\"", name)));
+  }
+  throw RaisedError(Error(Status::kParamInvalid, "the memory type must be \"host\", \"device\" or a MemType"));
+}
+
+std::uint64_t word_of(nb::handle value, const char* what) {
+  std::uint64_t word = 0;
+  if (nb::try_cast(value, word)) return word;
+  const auto index = nb::steal(PyNumber_Index(value.ptr()));
+  PyErr_Clear();
+  if (index.is_valid() && nb::try_cast(index, word)) return word;
+  throw RaisedError(Error(Status::kParamInvalid, fmt::format("{} must be an integer from 0 to 2^64 - 1", what)));
+}
+
+nb::object status_or_raise(const Request& request, const Engine* engine) {
+  if (request.engine != engine) throw RaisedError(Error(Status::kNotFound, "the request belongs to another engine"));
+  return nb::cast(request.transfer->status());
+}
+
+nb::object statuses(const PyEngine& self, nb::handle requests) {
+  if (const Request* one = nullptr; nb::try_cast(requests, one) && one) return status_or_raise(*one, self.engine.get());
+  nb::list all;
+  if (PySequence_Check(requests.ptr()) != 0) {
+    for (nb::handle entry : requests) {
+      const Request* one = nullptr;
+      if (!nb::try_cast(entry, one) || !one)
+        throw RaisedError(Error(Status::kNotFound, "the list holds something that is no request"));
+      all.append(status_or_raise(*one, self.engine.get()));
+    }
+    return all;
+  }
+  throw RaisedError(
+      Error(Status::kNotFound, "not a request of this engine; expected what transfer_async returned, or a list of it"));
+}
+
+TransferStatus wait_for(const Request& request, TimeoutMs timeout_ms) {
+  const auto deadline = Deadline::after_ms(timeout_ms);
+  constexpr std::int64_t kSignalsMs = 200;  // so often a wait without end looks for Ctrl-C
+  while (true) {
+    const auto slice = std::min(deadline, Deadline::after_ms(kSignalsMs));
+    {
+      nb::gil_scoped_release unlocked;
+      if (const auto status = request.transfer->wait(slice); status.ok()) return *status;
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!deadline.passed()) continue;
+    const auto text =
+        fmt::format("the transfer is still under way after {} ms ({} of {} bytes)", timeout_ms.value_or(0),
+                    request.transfer->bytes_done(), request.transfer->bytes_total());
+    PyErr_SetString(PyExc_TimeoutError, text.c_str());
+    throw nb::python_error();
+  }
+}
+
+nb::dict stats_of(const PyEngine& self) {
+  Engine::Stats stats;
+  {
+    nb::gil_scoped_release unlocked;
+    stats = unwrap(self.engine->stats());
+  }
+  nb::dict peers;
+  for (const auto& [id, peer] : stats.peers) {
+    nb::dict bytes, not_used;
+    nb::list transports;
+    for (const auto& [name, count] : peer.bytes) {
+      transports.append(name);
+      bytes[name.c_str()] = count;
+    }
+    for (const auto& [name, why] : peer.not_used) not_used[name.c_str()] = why;
+    nb::dict entry;
+    entry["transports"] = transports;
+    entry["bytes"] = bytes;
+    entry["not_used"] = not_used;
+    entry["transfers"] = peer.transfers;
+    peers[id.c_str()] = entry;
+  }
+  nb::dict all;
+  all["id"] = stats.id;
+  all["regions"] = stats.regions;
+  all["connected_to_us"] = stats.guests;
+  all["outstanding"] = stats.outstanding;
+  all["worker_threads"] = stats.workers;
+  all["peers"] = peers;
+  return all;
+}
+
+nb::bytes describe(const PyEngine& self, nb::handle ranges) {
+  const auto words = rows_of(ranges, 2, "addr, nbytes");
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> pairs;
+  for (std::size_t i = 0; i < words.size(); i += 2) pairs.emplace_back(words[i], words[i + 1]);
+  const auto blob = unwrap(self.engine->describe(pairs));
+  return nb::bytes(blob.data(), blob.size());
+}
+
+BoundItems bind_pairs(const RemoteRegions& regions, nb::handle pairs) {
+  const auto words = rows_of(pairs, 4, "local_addr, item, offset, nbytes");
+  BoundItems bound;
+  bound.instance = regions.instance();
+  for (std::size_t i = 0; i < words.size(); i += 4)
+    unwrap(regions.bind({words[i], words[i + 1], words[i + 2], words[i + 3]}, bound));
+  return bound;
+}
+
+nb::list notifies_of(const PyEngine& self) {
+  nb::list all;
+  for (const auto& [name, message] : unwrap(self.engine->get_notifies())) {
+    // A name is text for us; what another program sent may not be.
+    const auto text =
+        nb::steal(PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape"));
+    if (!text.is_valid()) throw nb::python_error();
+    all.append(nb::make_tuple(text, nb::bytes(message.data(), message.size())));
+  }
+  return all;
+}
+
+void send_notify(const PyEngine& self, const std::string& remote_id, nb::str name, nb::handle message,
+                 TimeoutMs timeout_ms) {
+  const auto encoded = nb::steal(PyUnicode_AsEncodedString(name.ptr(), "utf-8", "surrogateescape"));
+  if (!encoded.is_valid()) throw nb::python_error();
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(message.ptr(), &buffer, PyBUF_SIMPLE) != 0) {
+    PyErr_Clear();
+    throw RaisedError(Error(Status::kParamInvalid, "send_notify: the message must be bytes"));
+  }
+  const auto release = std::unique_ptr<Py_buffer, void (*)(Py_buffer*)>(&buffer, &PyBuffer_Release);
+  const std::string name_bytes(PyBytes_AS_STRING(encoded.ptr()),
+                               static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr())));
+  nb::gil_scoped_release unlocked;
+  unwrap(self.engine->send_notify(
+      remote_id, name_bytes, {static_cast<const char*>(buffer.buf), static_cast<std::size_t>(buffer.len)}, timeout_ms));
+}
+
+void bind_values(nb::module_& module) {
+  nb::enum_<MemType>(module, "MemType", "Where memory lives.")
+      .value("HOST", MemType::kHost)
+      .value("DEVICE", MemType::kDevice);
+  nb::enum_<TransferStatus>(module, "TransferStatus", nb::is_arithmetic(), "The four statuses of a request.")
+      .value("WAITING", TransferStatus::kWaiting)
+      .value("COMPLETED", TransferStatus::kCompleted)
+      .value("TIMEOUT", TransferStatus::kTimeout)
+      .value("FAILED", TransferStatus::kFailed);
+  nb::class_<Handle>(module, "MemHandle", "Registered memory, as register_mem() returned it.")
+      .def("__eq__", [](const Handle& a, const Handle& b) { return a.handle == b.handle; })
+      .def("__hash__",
+           [](const Handle& a) {
+             return std::hash<std::uint64_t>()(std::uint64_t{a.handle.key.index} << 32 | a.handle.key.generation);
+           })
+      .def("__repr__", [](const Handle& a) {
+        return fmt::format("MemHandle({}.{})", a.handle.key.index, a.handle.key.generation);
+      });
+  nb::class_<ItemResult>(module, "ItemResult", "What became of one item of a request.")
+      .def_ro("status", &ItemResult::status)
+      .def_ro("bytes_done", &ItemResult::bytes_done)
+      .def("__repr__", [](const ItemResult& r) {
+        return fmt::format("ItemResult({}, {} bytes)", status_name(r.status), r.bytes_done);
+      });
+  nb::class_<BoundItems>(module, "BoundItems",
+                         "Items for one transfer, bound to the registrations they were described from.")
+      .def("__len__", [](const BoundItems& bound) { return bound.items.size(); });
+  nb::class_<RemoteRegions>(module, "RemoteRegions", "What another engine described.")
+      .def_prop_ro("engine_id", &RemoteRegions::engine_id)
+      .def("__len__", [](const RemoteRegions& regions) { return regions.items().size(); })
+      .def("__getitem__",
+           [](const RemoteRegions& regions, std::size_t item) {
+             if (item >= regions.items().size()) throw nb::index_error();
+             return nb::make_tuple(regions.items()[item].address, regions.items()[item].nbytes);
+           })
+      .def("pairs", &bind_pairs, "pairs"_a,
+           "[(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async().");
+}
+
+void bind_request(nb::module_& module) {
+  nb::class_<Request>(module, "Request", "A transfer that was submitted. Its status becomes final exactly once.")
+      .def("status", [](const Request& self) { return self.transfer->status(); })
+      .def("wait", &wait_for, "timeout_ms"_a = nb::none(),
+           "Blocks until the status is final and returns it. Raises TimeoutError when timeout_ms pass first; the "
+           "transfer goes on.")
+      .def(
+          "cancel", [](const Request& self) { self.transfer->cancel(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "Ends it early; returns when nothing moves any more. No-op on a finished request.")
+      .def_prop_ro(
+          "error",
+          [](const Request& self) -> nb::object {
+            const auto error = self.transfer->error();
+            return error ? make_engine_error(*error) : nb::none();
+          },
+          "The first cause as an EngineError (.status, .text), or None.")
+      .def_prop_ro("bytes_done", [](const Request& self) { return self.transfer->bytes_done(); })
+      .def_prop_ro("items",
+                   [](const Request& self) {
+                     nb::list all;
+                     for (const auto& item : self.transfer->items()) all.append(nb::cast(item));
+                     return all;
+                   })
+      .def("__repr__", [](const Request& self) {
+        return fmt::format("Request({}, {} of {} bytes)", transfer_status_name(self.transfer->status()),
+                           self.transfer->bytes_done(), self.transfer->bytes_total());
+      });
+}
+
+void open(PyEngine* self, const std::string& local_engine,
+          const std::optional<std::map<std::string, std::string>>& options) {
+  std::unique_ptr<Engine> opened;
+  {
+    nb::gil_scoped_release unlocked;
+    opened = unwrap(open_engine(local_engine, options.value_or(std::map<std::string, std::string>())));
+  }
+  new (self) PyEngine(std::move(opened));
+}
+
+using Class = nb::class_<PyEngine>;
+
+void bind_connections(Class& engine) {
+  engine
+      .def(
+          "connect",
+          [](const PyEngine& self, const std::string& id, TimeoutMs ms) { unwrap(self.engine->connect(id, ms)); },
+          "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "disconnect", [](const PyEngine& self, const std::string& id) { unwrap(self.engine->disconnect(id)); },
+          "remote_id"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "connect_async",
+          [](const PyEngine& self, const std::string& id, TimeoutMs ms) { unwrap(self.engine->connect_async(id, ms)); },
+          "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "disconnect_async",
+          [](const PyEngine& self, const std::string& id) { unwrap(self.engine->disconnect_async(id)); }, "remote_id"_a,
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "get_async_connect_status",
+          [](const PyEngine& self, const std::string& id) {
+            return unwrap(self.engine->async_connect_outcome(id)).status;
+          },
+          "remote_id"_a, "TransferStatus of the latest connect_async or disconnect_async of that remote.")
+      .def(
+          "get_async_connect_error",
+          [](const PyEngine& self, const std::string& id) -> nb::object {
+            const auto outcome = unwrap(self.engine->async_connect_outcome(id));
+            return outcome.error ? make_engine_error(*outcome.error) : nb::none();
+          },
+          "remote_id"_a, "Why it failed, as an EngineError, or None.")
+      .def("send_notify", &send_notify, "remote_id"_a, "name"_a, "msg"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs)
+      .def("get_notifies", &notifies_of, "[(name, msg), ...] that have come, oldest first; does not block.");
+}
+
+void bind_transfers(Class& engine) {
+  engine
+      .def(
+          "transfer_sync",
+          [](const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {
+            const ItemsArgument items(descs);
+            const Op which = op_of(op);
+            Result<void> done;
+            {
+              nb::gil_scoped_release unlocked;
+              done = self.engine->transfer_sync(id, which, items.list(), ms);
+            }
+            unwrap(done);
+          },
+          "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs)
+      .def(
+          "transfer_async",
+          [](const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {
+            const ItemsArgument items(descs);
+            const Op which = op_of(op);
+            nb::gil_scoped_release unlocked;
+            return Request{unwrap(self.engine->transfer_async(id, which, items.list(), ms)), self.engine.get()};
+          },
+          "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = nb::none())
+      .def("get_transfer_status", &statuses, "request"_a, "TransferStatus of a request; of a list of them, a list.");
+}
+
+void close_open_engines() {
+  const auto engines = open_engines();
+  nb::gil_scoped_release unlocked;
+  for (Engine* engine : engines) engine->close();
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  bind_values(module);
+  bind_request(module);
+  Class engine(module, "Engine", nb::is_weak_referenceable(),
+               "One engine: a listener, registered memory, connections. Thread-safe.");
+  engine.def("__init__", &open, "local_engine"_a = "127.0.0.1", "options"_a = nb::none())
+      .def_prop_ro(
+          "id", [](const PyEngine& self) { return self.engine->id(); }, "What peers pass to connect().")
+      .def(
+          "register_mem",
+          [](const PyEngine& self, nb::handle addr, nb::handle nbytes, nb::handle type) {
+            const auto address = word_of(addr, "addr"), length = word_of(nbytes, "nbytes");
+            const MemType where = type_of(type);
+            nb::gil_scoped_release unlocked;
+            return Handle{unwrap(self.engine->register_mem(address, length, where))};
+          },
+          "addr"_a, "nbytes"_a, "mem_type"_a = "host")
+      .def(
+          "deregister_mem",
+          [](const PyEngine& self, const Handle& handle, TimeoutMs ms) {
+            unwrap(self.engine->deregister_mem(handle.handle, ms));
+          },
+          "handle"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs, nb::call_guard<nb::gil_scoped_release>())
+      .def("describe", &describe, "ranges"_a, "[(addr, nbytes), ...] as bytes that another engine can import.")
+      .def(
+          "import_desc",
+          [](const PyEngine& self, nb::bytes blob) {
+            return unwrap(self.engine->import_desc({static_cast<const std::uint8_t*>(blob.data()), blob.size()}));
+          },
+          "blob"_a)
+      .def(
+          "get_capability",
+          [](const PyEngine& self, std::string_view name) { return unwrap(self.engine->capability(name)); }, "name"_a)
+      .def("stats", &stats_of)
+      .def(
+          "close", [](const PyEngine& self) { self.engine->close(); }, nb::call_guard<nb::gil_scoped_release>())
+      .def("__enter__", [](nb::object self) { return self; })
+      .def("__exit__", [](const PyEngine& self, nb::args) {
+        nb::gil_scoped_release unlocked;
+        self.engine->close();
+      });
+  bind_connections(engine);
+  bind_transfers(engine);
+  module.def("known_transports", [] {
+    nb::list names;
+    for (const auto& name : known_transports()) names.append(name);
+    return names;
+  });
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function(&close_open_engines));
+}
+
+}  // namespace onesided::python

@@ -1,0 +1,39 @@
+// Why: exceptions are born here and nowhere else: an Error of the core becomes onesided.EngineError with its status.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <exception>
+#include <utility>
+
+#include "onesided/base/result.h"
+
+namespace onesided::python {
+
+// Carries an Error through nanobind to Python.
+class RaisedError : public std::exception {
+ public:
+  explicit RaisedError(Error error) : error_(std::move(error)) {}
+  const Error& error() const { return error_; }
+  const char* what() const noexcept override { return error_.text().c_str(); }
+
+ private:
+  Error error_;
+};
+
+// The value, or raises EngineError. With or without the interpreter lock.
+template <typename T>
+T unwrap(Result<T> result) {
+  if (!result.ok()) throw RaisedError(result.error());
+  return std::move(result).value();
+}
+inline void unwrap(const Result<void>& result) {
+  if (!result.ok()) throw RaisedError(result.error());
+}
+
+// An EngineError that is not raised: for errors that are looked at.
+nanobind::object make_engine_error(const Error& error);
+// Status, EngineError and their translation. First of all bindings.
+void bind_errors(nanobind::module_& module);
+
+}  // namespace onesided::python

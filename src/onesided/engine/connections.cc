@@ -1,0 +1,221 @@
+#include "onesided/engine/connections.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "onesided/transport/cma/factory.h"
+#include "onesided/transport/self/factory.h"
+
+namespace onesided {
+namespace {
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+
+Error not_connected(std::string_view remote_id) {
+  return {Status::kNotConnected, fmt::format("not connected to {}; call connect first", remote_id)};
+}
+
+}  // namespace
+
+Connections::Connections(Registry& registry, NotifyQueue& notifies, std::vector<Transport*> transports)
+    : transports_(std::move(transports)), registry_(registry), notifies_(notifies), guests_(registry) {}
+
+Connections::~Connections() { close(); }
+
+Result<void> Connections::start(SessionOptions options) {
+  ONESIDED_TRY_ASSIGN(sessions, Sessions::create(std::move(options), *this));
+  sessions_ = std::move(sessions);
+  engine_id_ = sessions_->hello().engine_id;
+  MutexLock lock(mutex_);
+  peers_[engine_id_] = std::make_shared<Peer>(engine_id_, instance(), registry_.table(), make_self_link());
+  return {};
+}
+
+Result<void> Connections::connect(std::string_view remote_id, Deadline deadline) {
+  sweep();
+  MutexLock lock(mutex_);
+  while (true) {
+    if (closed_) return Error(Status::kClosed, "the engine is closed");
+    const auto known = peers_.find(remote_id);
+    if (known != peers_.end() && !known->second->gone()) {
+      // This engine is always connected to itself; saying so once more changes nothing.
+      if (known->second->is_self()) return {};
+      return Error(Status::kAlreadyConnected, fmt::format("already connected to {}", remote_id));
+    }
+    if (!dialing_.contains(remote_id)) break;
+    if (!dialed_.wait(lock, deadline) && dialing_.contains(remote_id))
+      return Error(Status::kTimeout, fmt::format("another thread is still connecting to {}", remote_id));
+  }
+  const std::string id(remote_id);
+  std::shared_ptr<Peer> old;
+  if (const auto known = peers_.find(id); known != peers_.end()) {
+    old = std::move(known->second);
+    peers_.erase(known);
+  }
+  dialing_.insert(id);
+  lock.unlock();
+  if (old) retire(old, *old->gone());
+  auto peer = dial(id, deadline);
+  lock.lock();
+  dialing_.erase(id);
+  dialed_.notify_all();
+  if (!peer.ok()) return peer.error();
+  if (!closed_) {
+    peers_[id] = std::move(peer).value();
+    return {};
+  }
+  lock.unlock();
+  const Error closed(Status::kClosed, "the engine was closed");
+  retire(*peer, closed);
+  return closed;
+}
+
+Result<std::shared_ptr<Peer>> Connections::dial(std::string_view remote_id, Deadline deadline) {
+  ONESIDED_TRY_ASSIGN(session, sessions_->connect(remote_id, deadline));
+  const auto peer = by_session(*session);
+  if (!peer) return Error(Status::kPeerLost, fmt::format("{} went away at once", remote_id));
+  auto linked = peer->open_links(transports_, deadline);
+  if (linked.ok()) return peer;
+  retire(peer, linked.error());
+  return linked.error();
+}
+
+void Connections::retire(const std::shared_ptr<Peer>& peer, const Error& why) {
+  peer->close(why);
+  MutexLock lock(mutex_);
+  by_session_.erase(peer->session_id());
+}
+
+void Connections::sweep() {
+  // Peers that died take their mappings with them at the latest when the next one is dialed.
+  std::vector<std::shared_ptr<Peer>> dead;
+  {
+    MutexLock lock(mutex_);
+    for (auto at = peers_.begin(); at != peers_.end();) {
+      const bool idle_corpse = at->second->gone() && at->second->uses().users() == 0;
+      if (idle_corpse) dead.push_back(std::move(at->second));
+      at = idle_corpse ? peers_.erase(at) : std::next(at);
+    }
+  }
+  for (const auto& peer : dead) retire(peer, *peer->gone());
+}
+
+Result<void> Connections::disconnect(std::string_view remote_id) {
+  MutexLock lock(mutex_);
+  const auto known = peers_.find(remote_id);
+  if (known == peers_.end() || known->second->is_self()) return not_connected(remote_id);
+  const auto peer = std::move(known->second);
+  peers_.erase(known);
+  lock.unlock();
+  retire(peer, Error(Status::kCancelled, fmt::format("this engine disconnected from {}", remote_id)));
+  return {};
+}
+
+Result<PeerUse> Connections::use(std::string_view remote_id, bool auto_connect, Deadline deadline) {
+  while (true) {
+    std::optional<Error> gone;
+    {
+      MutexLock lock(mutex_);
+      if (closed_) return Error(Status::kClosed, "the engine is closed");
+      if (const auto known = peers_.find(remote_id); known != peers_.end()) {
+        PeerUse use(*known->second);
+        gone = use->gone();
+        if (!gone) return use;
+      }
+    }
+    if (!auto_connect) return gone ? *gone : not_connected(remote_id);
+    auto connected = connect(remote_id, deadline);
+    if (!connected.ok() && connected.status() != Status::kAlreadyConnected) return connected.error();
+    // Someone who knows the peer by another name may be the one who is connected.
+    MutexLock lock(mutex_);
+    if (!connected.ok() && !peers_.contains(remote_id)) return connected.error();
+  }
+}
+
+std::shared_ptr<Peer> Connections::by_session(const Session& session) {
+  MutexLock lock(mutex_);
+  const auto at = by_session_.find(session.id());
+  return at == by_session_.end() ? nullptr : at->second;
+}
+
+Result<void> Connections::on_accepted(const std::shared_ptr<Session>& session) {
+  if (session->peer().local) allow_cma_from(session->peer().pid);
+  return guests_.on_accepted(session);
+}
+
+void Connections::on_connected(const std::shared_ptr<Session>& session) {
+  auto peer = std::make_shared<Peer>(session);
+  MutexLock lock(mutex_);
+  by_session_[session->id()] = std::move(peer);
+}
+
+void Connections::on_message(const std::shared_ptr<Session>& session, ControlMessage message, std::vector<Fd> fds) {
+  const auto peer = session->initiated() ? by_session(*session) : nullptr;
+  // What the other direction says is not for us; a peer that mixes them up loses the session.
+  const auto misplaced = [&](const auto&) {
+    session->close(fmt::format("{} does not belong on this side of a session", control_message_name(message)));
+  };
+  if (session->initiated()) {
+    if (!peer) return;
+    std::visit(Overloaded{[&](const TableOffer& offer) { peer->on_table_offer(offer, std::move(fds)); },
+                          [&](const RegionUpdate& update) { peer->on_region_update(update, std::move(fds)); },
+                          [&](const TableSynced& synced) { peer->on_table_synced(synced.tag); },
+                          [&](const NotifyAck& ack) { peer->on_notify_ack(ack); }, misplaced},
+               message);
+    return;
+  }
+  std::visit(Overloaded{[&](const TableRequest& request) { guests_.on_table_request(session, request); },
+                        [&](const FileRequest& request) { guests_.on_file_request(session, request); },
+                        [&](Notify& notify) {
+                          const auto sequence = notify.sequence;
+                          const Status status = notifies_.push(std::move(notify.name), std::move(notify.message));
+                          (void)session->send(NotifyAck{sequence, status}, {}, Deadline::after_ms(std::int64_t{0}));
+                        },
+                        misplaced},
+             message);
+}
+
+void Connections::on_lost(const std::shared_ptr<Session>& session, const Error& reason) {
+  if (!session->initiated()) return guests_.on_lost(session);
+  if (const auto peer = by_session(*session)) peer->on_lost(reason);
+}
+
+void Connections::on_data_stream(const std::shared_ptr<Session>& session, std::string_view transport, Fd stream) {
+  for (Transport* served : transports_)
+    if (served->name() == transport) return served->serve(std::move(stream), session);
+}
+
+std::vector<std::pair<std::string, Peer::Stats>> Connections::stats() {
+  std::vector<std::pair<std::string, PeerUse>> uses;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, peer] : peers_) uses.emplace_back(id, PeerUse(*peer));
+  }
+  std::vector<std::pair<std::string, Peer::Stats>> all;
+  for (const auto& [id, use] : uses) all.emplace_back(id, use->stats());
+  return all;
+}
+
+void Connections::close() {
+  MutexLock lock(mutex_);
+  closed_ = true;
+  // A dial under way fails by itself when the sessions close; it must not be left behind.
+  auto peers = std::move(peers_);
+  peers_.clear();
+  lock.unlock();
+  const Error closed(Status::kClosed, "the engine was closed");
+  for (const auto& [id, peer] : peers) retire(peer, closed);
+  if (sessions_) sessions_->close();
+  lock.lock();
+  while (!dialing_.empty()) dialed_.wait(lock);
+}
+
+void Connections::abandon_after_fork() {
+  if (sessions_) sessions_->abandon_after_fork();
+}
+
+}  // namespace onesided

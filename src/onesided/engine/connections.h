@@ -1,0 +1,92 @@
+// Why: who this engine is connected to, in both directions, and that there is one connection to each, however many
+// threads ask for it at once.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "onesided/base/mutex.h"
+#include "onesided/engine/guests.h"
+#include "onesided/engine/notify_queue.h"
+#include "onesided/engine/peer.h"
+#include "onesided/engine/session.h"
+
+namespace onesided {
+
+// A peer that may be used: it is not retired while this lives. Moves.
+class PeerUse {
+ public:
+  explicit PeerUse(Peer& peer) : peer_(&peer) { peer.uses().enter(); }
+  PeerUse(PeerUse&& other) noexcept : peer_(std::exchange(other.peer_, nullptr)) {}
+  PeerUse& operator=(PeerUse&&) = delete;
+  ~PeerUse() {
+    if (peer_) peer_->uses().leave();
+  }
+  Peer* operator->() const { return peer_; }
+  Peer& operator*() const { return *peer_; }
+  // Somebody else leaves (Peer::transfer_ended).
+  Peer& hand_over() { return *std::exchange(peer_, nullptr); }
+
+ private:
+  Peer* peer_;
+};
+
+// Internally synchronized. No public call from the session's thread.
+class Connections : private SessionEvents {
+ public:
+  Connections(Registry& registry, NotifyQueue& notifies, std::vector<Transport*> transports);
+  ~Connections() override;
+
+  // Opens the listener. Once, first.
+  Result<void> start(SessionOptions options);
+  const std::string& engine_id() const { return engine_id_; }
+  const InstanceId& instance() const { return sessions_->hello().instance; }
+
+  // ALREADY_CONNECTED: by somebody else before. Threads that connect to one peer at once: one does it, the others wait
+  // for it and get ALREADY_CONNECTED. Errors as Sessions::connect().
+  Result<void> connect(std::string_view remote_id, Deadline deadline);
+  // Returns when nothing moves any more. NOT_CONNECTED.
+  Result<void> disconnect(std::string_view remote_id);
+  // The connected peer. NOT_CONNECTED: never, or no longer. PEER_LOST: it was. With auto_connect: connects first.
+  Result<PeerUse> use(std::string_view remote_id, bool auto_connect, Deadline deadline);
+
+  Guests& guests() { return guests_; }
+  std::vector<std::pair<std::string, Peer::Stats>> stats();
+  // Disconnects everybody and stops listening. Idempotent.
+  void close();
+  void abandon_after_fork();
+
+ private:
+  Result<void> on_accepted(const std::shared_ptr<Session>& session) override;
+  void on_connected(const std::shared_ptr<Session>& session) override;
+  void on_message(const std::shared_ptr<Session>& session, ControlMessage message, std::vector<Fd> fds) override;
+  void on_lost(const std::shared_ptr<Session>& session, const Error& reason) override;
+  void on_data_stream(const std::shared_ptr<Session>& session, std::string_view transport, Fd stream) override;
+
+  std::shared_ptr<Peer> by_session(const Session& session);
+  Result<std::shared_ptr<Peer>> dial(std::string_view remote_id, Deadline deadline);
+  void retire(const std::shared_ptr<Peer>& peer, const Error& why);
+  void sweep();
+
+  const std::vector<Transport*> transports_;
+  Registry& registry_;
+  NotifyQueue& notifies_;
+  Guests guests_;
+  std::unique_ptr<Sessions> sessions_;
+  std::string engine_id_;
+
+  Mutex mutex_;
+  CondVar dialed_;
+  bool closed_ ONESIDED_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::shared_ptr<Peer>, std::less<>> peers_ ONESIDED_GUARDED_BY(mutex_);  // by the id asked for
+  std::set<std::string, std::less<>> dialing_ ONESIDED_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::shared_ptr<Peer>> by_session_ ONESIDED_GUARDED_BY(mutex_);
+};
+
+}  // namespace onesided

@@ -1,0 +1,143 @@
+// Why: the path of every transfer, apart from engine.cc because it is the hot one.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "onesided/engine/copy_leg.h"
+#include "onesided/engine/engine.h"
+#include "onesided/engine/engine_core.h"
+#include "onesided/engine/queue_leg.h"
+
+namespace onesided {
+namespace {
+
+// Moved by the caller's own thread, in one piece and without a Transfer; the rest is cut up.
+constexpr std::uint64_t kInlineBytes = 256 * kKiB;
+constexpr std::size_t kInlineMoves = 64;
+// A waiting caller asks workers to help from this size on.
+constexpr std::uint64_t kHelpBytes = 4 * kMiB;
+
+bool fits_inline(const Plan& plan) {
+  return plan.parts.size() == 1 && plan.parts[0].moves.size() <= kInlineMoves &&
+         (plan.nbytes <= kInlineBytes || (plan.overlapping && plan.nbytes <= kPieceBytes)) &&
+         std::holds_alternative<std::unique_ptr<CopyLink>>(plan.parts[0].link->link);
+}
+
+// Counts, and keeps the first error. For one piece on one thread.
+class InlineSink : public PieceSink {
+ public:
+  InlineSink(std::span<const Move> moves, std::atomic<std::uint64_t>& bytes) : moves_(moves), bytes_(bytes) {}
+  void arrived(std::size_t, std::uint64_t, std::uint64_t nbytes) override {
+    bytes_.fetch_add(nbytes, std::memory_order_relaxed);
+  }
+  std::uint64_t refused(std::size_t move, std::uint64_t, const Error& error) override {
+    if (!error_) error_ = error;
+    return moves_[move].nbytes;
+  }
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  const std::span<const Move> moves_;
+  std::atomic<std::uint64_t>& bytes_;
+  std::optional<Error> error_;
+};
+
+// The legs of a plan; copies first, in order, then those that links run.
+struct Legs {
+  std::vector<std::shared_ptr<CopyLeg>> copies;
+  std::vector<std::shared_ptr<QueueLeg>> queues;
+};
+
+Legs make_legs(const std::shared_ptr<Transfer>& transfer, Peer& peer, Plan& plan) {
+  Legs legs;
+  for (auto& part : plan.parts) {
+    if (auto* copy = std::get_if<std::unique_ptr<CopyLink>>(&part.link->link)) {
+      legs.copies.push_back(std::make_shared<CopyLeg>(transfer, peer.copy_path(**copy), std::move(part.moves), &peer,
+                                                      &part.link->bytes, plan.overlapping));
+    } else {
+      auto& queue = *std::get<std::unique_ptr<QueueLink>>(part.link->link);
+      legs.queues.push_back(std::make_shared<QueueLeg>(transfer, queue, std::move(part.moves), &part.link->bytes));
+    }
+  }
+  std::vector<std::shared_ptr<Leg>> all(legs.copies.begin(), legs.copies.end());
+  all.insert(all.end(), legs.queues.begin(), legs.queues.end());
+  transfer->set_legs(std::move(all));
+  return legs;
+}
+
+}  // namespace
+
+std::optional<Error> Engine::run_inline(Peer& peer, Op op, const Plan& plan) {
+  const auto& part = plan.parts[0];
+  auto& link = *std::get<std::unique_ptr<CopyLink>>(part.link->link);
+  InlineSink sink(part.moves, part.link->bytes);
+  move_piece(peer.copy_path(link), op, part.moves, sink);
+  return sink.error();
+}
+
+std::shared_ptr<Transfer> Engine::start(PeerUse use, Op op, const TransferList& list, Plan& plan, Deadline deadline,
+                                        bool caller_waits) {
+  Peer& peer = use.hand_over();
+  auto ended = [&peer, outstanding = caller_waits ? nullptr : &core_->outstanding](Transfer& transfer) {
+    if (outstanding) outstanding->give_back();
+    peer.transfer_ended(transfer);
+  };
+  auto transfer = std::make_shared<Transfer>(op, std::vector<TransferItem>(list.items.begin(), list.items.end()),
+                                             std::move(plan.holds), deadline, std::move(ended));
+  auto legs = make_legs(transfer, peer, plan);
+  peer.started(transfer);
+  const bool help = !caller_waits || plan.nbytes >= kHelpBytes;
+  // From the first post on the transfer may end at any moment, and the peer be gone with it; the caller's own look at
+  // it comes before.
+  UseScope still_here(peer.uses());
+  for (const auto& leg : legs.queues) leg->post();
+  // A peer that was lost before the legs were there to be stopped:
+  if (const auto gone = peer.gone()) transfer->stop(*gone);
+  for (const auto& leg : legs.copies)
+    if (help) core_->workers->add(leg);
+  if (caller_waits)
+    for (const auto& leg : legs.copies)
+      while (leg->run_piece()) continue;
+  return transfer;
+}
+
+Result<void> Engine::transfer_sync(std::string_view remote_id, Op op, const TransferList& list, TimeoutMs timeout_ms) {
+  ONESIDED_TRY(enter());
+  ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
+  ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
+  Plan plan;
+  ONESIDED_TRY(make_plan(*core_->registry, *use, list, deadline, plan));
+  if (fits_inline(plan)) {
+    if (auto error = run_inline(*use, op, plan)) return *error;
+    return {};
+  }
+  const auto transfer = start(std::move(use), op, list, plan, deadline, true);
+  if (!transfer->wait(deadline).ok()) {
+    transfer->stop(Error(Status::kTimeout, fmt::format("{} of {} bytes had moved after {} ms", transfer->bytes_done(),
+                                                       transfer->bytes_total(), *timeout_ms)));
+    (void)transfer->wait(Deadline::never());
+  }
+  if (transfer->status() == TransferStatus::kCompleted) return {};
+  return *transfer->error();
+}
+
+Result<std::shared_ptr<Transfer>> Engine::transfer_async(std::string_view remote_id, Op op, const TransferList& list,
+                                                         TimeoutMs timeout_ms) {
+  ONESIDED_TRY(enter());
+  ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
+  ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
+  Plan plan;
+  auto planned = make_plan(*core_->registry, *use, list, deadline, plan);
+  auto items = [&] { return std::vector<TransferItem>(list.items.begin(), list.items.end()); };
+  if (planned.status() == Status::kStale) return Transfer::refused(op, items(), planned.error());
+  ONESIDED_TRY(planned);
+  // One that fails is done again as a transfer, for what each item did.
+  if (fits_inline(plan) && !run_inline(*use, op, plan)) return Transfer::arrived(op, items());
+  if (!core_->outstanding.take(core_->options.max_outstanding, deadline))
+    return Error(Status::kTimeout,
+                 fmt::format("{} transfers are under way (option max_outstanding) and none ended in time",
+                             core_->options.max_outstanding));
+  return start(std::move(use), op, list, plan, deadline, false);
+}
+
+}  // namespace onesided

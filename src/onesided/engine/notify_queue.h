@@ -1,0 +1,46 @@
+// Why: notifications wait for the program to ask for them, and a program that never asks must not cost all memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onesided/base/mutex.h"
+#include "onesided/base/status.h"
+
+namespace onesided {
+
+struct Notification {
+  std::string name;
+  std::string message;
+};
+
+// Internally synchronized.
+class NotifyQueue {
+ public:
+  static constexpr std::uint64_t kMaxBytes = 256ULL << 20;
+
+  // RESOURCE_EXHAUSTED: too much waits already.
+  Status push(std::string name, std::string message) {
+    MutexLock lock(mutex_);
+    const std::uint64_t nbytes = name.size() + message.size() + sizeof(Notification);
+    if (nbytes_ + nbytes > kMaxBytes) return Status::kResourceExhausted;
+    nbytes_ += nbytes;
+    waiting_.push_back({std::move(name), std::move(message)});
+    return Status::kSuccess;
+  }
+  // All that wait, oldest first. Never blocks.
+  std::vector<Notification> drain() {
+    MutexLock lock(mutex_);
+    nbytes_ = 0;
+    return std::exchange(waiting_, {});
+  }
+
+ private:
+  Mutex mutex_;
+  std::uint64_t nbytes_ ONESIDED_GUARDED_BY(mutex_) = 0;
+  std::vector<Notification> waiting_ ONESIDED_GUARDED_BY(mutex_);
+};
+
+}  // namespace onesided

@@ -1,0 +1,276 @@
+#include "onesided/engine/peer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace onesided {
+namespace {
+
+// How long a transfer waits for the descriptors of memory that was registered a moment ago. Normally they are there
+// already; a frozen owner may not have sent them, and then another transport does the work.
+constexpr std::int64_t kShareWaitMs = 50;
+
+}  // namespace
+
+Peer::Peer(std::shared_ptr<Session> session)
+    : session_(std::move(session)), engine_id_(session_->peer().engine_id), instance_(session_->hello().instance) {}
+
+Peer::Peer(std::string engine_id, InstanceId instance, std::shared_ptr<RegionTable> table,
+           std::unique_ptr<CopyLink> link)
+    : engine_id_(std::move(engine_id)),
+      instance_(instance),
+      table_(std::move(table)),
+      regions_(std::make_unique<RegionIndex>(table_)) {
+  auto self = std::make_unique<PeerLink>();
+  self->transport = "self";
+  self->link = std::move(link);
+  links_.push_back(std::move(self));
+  introduced_ = linked_ = true;
+}
+
+Peer::~Peer() { ONESIDED_CHECK(uses_.users() == 0, "peer {} is destroyed with {} uses", engine_id_, uses_.users()); }
+
+void Peer::on_table_offer(const TableOffer& offer, std::vector<Fd> fds) {
+  MutexLock lock(mutex_);
+  if (introduced_ || table_) return;
+  auto take = [&]() -> Result<void> {
+    if (fds.size() != 2)
+      return Error(Status::kParamInvalid, fmt::format("the peer's introduction came with {} descriptors", fds.size()));
+    ONESIDED_TRY_ASSIGN(table, RegionTable::map(std::move(fds[0]), offer.table_bytes));
+    ONESIDED_TRY_ASSIGN(leases, LeasePage::map(std::move(fds[1]), offer.lease_bytes));
+    table_ = std::move(table);
+    leases_ = std::move(leases);
+    return {};
+  };
+  if (auto taken = take(); !taken.ok()) {
+    misled_ = taken.error();
+    changed_.notify_all();
+  }
+}
+
+void Peer::on_region_update(const RegionUpdate& update, std::vector<Fd> fds) {
+  MutexLock lock(mutex_);
+  if (!session_->peer().local) {
+    if (!table_) {
+      auto table = RegionTable::create_private(0);
+      if (!table.ok()) {
+        misled_ = table.error();
+        changed_.notify_all();
+        return;
+      }
+      table_ = std::move(table).value();
+    }
+    apply(update);
+  }
+  if (linked_)
+    share(update, std::move(fds));
+  else
+    backlog_.emplace_back(update, std::move(fds));
+  introduced_ = introduced_ || update.complete;
+  changed_.notify_all();
+}
+
+void Peer::apply(const RegionUpdate& update) {
+  if (update.complete) {
+    // What stays is not touched: a transfer that looks in between must not find it gone.
+    std::map<std::uint32_t, RegionKey> kept;
+    for (const auto& region : update.added) kept[region.key.index] = region.key;
+    for (std::uint32_t i = 0; i < table_->used(); ++i)
+      if (const auto row = table_->row(i); row && (!kept.contains(i) || kept[i] != row->traits.key))
+        table_->retire(row->traits.key);
+  }
+  for (const auto& key : update.dropped) table_->retire(key);
+  for (const auto& region : update.added)
+    if (region.key.index < RegionTable::kCapacity && region.key.generation != 0 && !table_->live(region.key))
+      table_->publish(region);
+}
+
+void Peer::share(const RegionUpdate& update, std::vector<Fd> fds) {
+  // Descriptors belong to the one link that maps memory; more than one would need duplicates.
+  for (const auto& link : links_) {
+    for (std::size_t i = 0; i < update.file_ids.size() && i < fds.size(); ++i)
+      if (fds[i].valid()) link->base().share_file(update.file_ids[i], fds[i].duplicate());
+    for (const auto& region : update.added)
+      if (!region.pieces.empty()) link->base().share_region(region);
+    for (const auto& key : update.dropped) link->base().unshare_region(key);
+  }
+}
+
+void Peer::on_table_synced(std::uint64_t tag) {
+  MutexLock lock(mutex_);
+  synced_tag_ = std::max(synced_tag_, tag);
+  changed_.notify_all();
+}
+
+void Peer::on_lost(const Error& reason) {
+  {
+    MutexLock lock(mutex_);
+    if (!why_gone_) why_gone_ = reason;
+    lost_ = true;
+    gone_.store(true, std::memory_order_seq_cst);
+    changed_.notify_all();
+  }
+  stop_all(reason.with_context(fmt::format("peer {}", engine_id_)));
+}
+
+Result<void> Peer::open_links(const std::vector<Transport*>& transports, Deadline deadline) {
+  MutexLock lock(mutex_);
+  while (!introduced_ && !why_gone_ && !misled_)
+    if (!changed_.wait(lock, deadline) && !introduced_)
+      return Error(Status::kTimeout,
+                   fmt::format("{} accepted the connection but did not publish its memory in time", engine_id_));
+  if (misled_) return *misled_;
+  if (why_gone_) return *why_gone_;
+  lock.unlock();
+
+  PeerInfo info = session_->peer();
+  if (info.local) {
+    info.proof = table_->instance();
+    info.proof_address = table_->proof_address();
+  }
+  for (Transport* transport : transports) {
+    auto made = [&]() -> Result<AnyLink> {
+      ONESIDED_TRY(transport->reach(info));
+      return transport->connect(session_, info, deadline);
+    }();
+    if (!made.ok()) {
+      not_used_.emplace_back(transport->name(), made.error().text());
+      continue;
+    }
+    auto link = std::make_unique<PeerLink>();
+    link->transport = transport->name();
+    link->link = std::move(made).value();
+    links_.push_back(std::move(link));
+    // A link that carries everything makes those behind it useless.
+    if (std::holds_alternative<std::unique_ptr<QueueLink>>(links_.back()->link)) break;
+  }
+  if (links_.empty()) {
+    std::string reasons;
+    for (const auto& [name, why] : not_used_)
+      reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, why);
+    return Error(Status::kUnsupported, fmt::format("no transport reaches {} ({})", engine_id_, reasons));
+  }
+  lock.lock();
+  regions_ = std::make_unique<RegionIndex>(table_);
+  for (auto& [update, fds] : backlog_) share(update, std::move(fds));
+  backlog_.clear();
+  linked_ = true;
+  return {};
+}
+
+void Peer::close(const Error& why) {
+  {
+    MutexLock lock(mutex_);
+    if (!why_gone_) why_gone_ = why;
+    gone_.store(true, std::memory_order_seq_cst);
+    changed_.notify_all();
+  }
+  stop_all(why);
+  uses_.wait_idle(Deadline::never());
+  if (!session_) return;
+  session_->close(why.text());
+  // Else a connect() right afterwards would be told that it is connected already.
+  MutexLock lock(mutex_);
+  while (!lost_) changed_.wait(lock);
+}
+
+std::optional<Error> Peer::gone() const {
+  if (!gone_.load(std::memory_order_seq_cst)) return std::nullopt;
+  MutexLock lock(mutex_);
+  return why_gone_->with_context(fmt::format("peer {}", engine_id_));
+}
+
+void Peer::stop_all(const Error& why) {
+  std::vector<std::shared_ptr<Transfer>> running;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [raw, weak] : transfers_)
+      if (auto transfer = weak.lock()) running.push_back(std::move(transfer));
+  }
+  for (const auto& transfer : running) transfer->stop(why);
+}
+
+bool Peer::sync_table(Deadline deadline) {
+  if (!session_ || session_->peer().local) return true;
+  MutexLock lock(mutex_);
+  const std::uint64_t tag = next_tag_++;
+  lock.unlock();
+  if (!session_->send(TableRequest{tag}, {}, deadline).ok()) return false;
+  lock.lock();
+  while (synced_tag_ < tag && !why_gone_)
+    if (!changed_.wait(lock, deadline)) break;
+  return synced_tag_ >= tag;
+}
+
+PeerLink* Peer::link_for(const RegionTraits& traits) {
+  for (const auto& link : links_)
+    if (link->base().carries(traits) || wait_until_shared(*link, traits)) return link.get();
+  return nullptr;
+}
+
+bool Peer::wait_until_shared(const PeerLink& link, const RegionTraits& traits) {
+  if (!traits.exported || link.transport != "shm") return false;
+  const auto deadline = Deadline::after_ms(kShareWaitMs);
+  MutexLock lock(mutex_);
+  while (!link.base().carries(traits) && !why_gone_)
+    if (!changed_.wait(lock, deadline)) break;
+  return link.base().carries(traits);
+}
+
+CopyPath Peer::copy_path(CopyLink& link) const { return {&link, table_.get(), leases_.get(), session_.get()}; }
+
+void Peer::started(const std::shared_ptr<Transfer>& transfer) {
+  MutexLock lock(mutex_);
+  transfers_[transfer.get()] = transfer;
+}
+
+void Peer::transfer_ended(Transfer& transfer) {
+  {
+    MutexLock lock(mutex_);
+    transfers_.erase(&transfer);
+  }
+  uses_.leave();  // last: the peer may be gone afterwards
+}
+
+Result<void> Peer::send_notify(std::string_view name, std::string_view message, Deadline deadline) {
+  if (!session_) return Error(Status::kUnsupported, "an engine does not notify itself");
+  MutexLock order(notify_mutex_);
+  const std::uint64_t sequence = next_notify_;
+  auto sent = session_->send(Notify{sequence, std::string(name), std::string(message)}, {}, deadline);
+  if (!sent.ok()) return sent;
+  ++next_notify_;
+  order.unlock();
+  MutexLock lock(mutex_);
+  while (acked_notify_ < sequence && !why_gone_)
+    if (!changed_.wait(lock, deadline)) break;
+  if (const auto refused = refused_notifies_.extract(sequence))
+    return Error(Status::kNotifyFailed,
+                 fmt::format("{} did not take the notification \"{}\" ({}); its program must call "
+                             "get_notifies()",
+                             engine_id_, name, status_name(refused.mapped())));
+  if (acked_notify_ >= sequence) return {};
+  if (why_gone_) return why_gone_->with_context("send_notify");
+  return Error(Status::kTimeout,
+               fmt::format("{} did not confirm the notification in time; it may still arrive", engine_id_));
+}
+
+void Peer::on_notify_ack(const NotifyAck& ack) {
+  MutexLock lock(mutex_);
+  acked_notify_ = std::max(acked_notify_, ack.sequence);
+  // Nobody asks for the ones whose senders gave up waiting; keep no more than could be waited for.
+  if (ack.status != Status::kSuccess && refused_notifies_.size() < 4096) refused_notifies_[ack.sequence] = ack.status;
+  changed_.notify_all();
+}
+
+Peer::Stats Peer::stats() const {
+  Stats stats;
+  for (const auto& link : links_)
+    stats.bytes.emplace_back(link->transport, link->bytes.load(std::memory_order_relaxed));
+  stats.not_used = not_used_;
+  MutexLock lock(mutex_);
+  stats.transfers = transfers_.size();
+  return stats;
+}
+
+}  // namespace onesided

@@ -1,0 +1,115 @@
+#include "onesided/engine/piece.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+namespace onesided {
+namespace {
+
+// A lease on a region of the peer's, for a scope.
+class WriteLease {
+ public:
+  WriteLease(LeasePage* leases, RegionKey key) : leases_(leases), cell_(leases ? leases->take(key) : 0) {}
+  ~WriteLease() {
+    if (leases_) leases_->give_back(cell_);
+  }
+  WriteLease(const WriteLease&) = delete;
+  WriteLease& operator=(const WriteLease&) = delete;
+
+ private:
+  LeasePage* const leases_;
+  const std::size_t cell_;
+};
+
+bool all_live(const RegionTable& table, std::span<const Move> moves) {
+  RegionKey key;
+  for (const auto& move : moves) {
+    if (move.region == key) continue;
+    key = move.region;
+    if (!table.live(key)) return false;
+  }
+  return true;
+}
+
+Error stale(const Move& move) {
+  return {Status::kStale,
+          fmt::format("remote region {}.{} with {:#x} was deregistered; ask the owner for new descriptors",
+                      move.region.index, move.region.generation, move.remote)};
+}
+
+// What the link reports may be only the consequence of something that we know better.
+Error cause(const CopyPath& path, const Move& move, const Error& error) {
+  if (path.channel && !path.channel->alive())
+    return {Status::kPeerLost, fmt::format("the peer {} is gone", path.channel->peer().engine_id)};
+  return path.table->live(move.region) ? error : stale(move);
+}
+
+void give_up(std::span<const Move> moves, std::size_t first, PieceSink& sink, const Error& error) {
+  for (std::size_t i = 0; i < moves.size(); ++i)
+    for (std::uint64_t at = 0; at < moves[i].nbytes;) at = sink.refused(first + i, at, error);
+}
+
+// Moves of one region, item by item where something fails. `first` is the index of moves[0] for the sink.
+void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::size_t first, PieceSink& sink) {
+  const WriteLease lease(op == Op::kWrite ? path.leases : nullptr, moves[0].region);
+  if (!path.table->live(moves[0].region)) return give_up(moves, first, sink, stale(moves[0]));
+  struct Part {
+    std::size_t move;
+    std::uint64_t from, nbytes;
+  };
+  std::vector<Part> arrived;
+  std::size_t i = 0;
+  std::uint64_t from = 0;  // where moves[i] goes on
+  while (i < moves.size()) {
+    Move rest = moves[i];
+    rest.local += from;
+    rest.remote += from;
+    rest.nbytes -= from;
+    // Whole moves go in one call as far as nothing has failed; the rest of a move that has, alone.
+    auto failure = from == 0 ? path.link->copy(op, moves.subspan(i)) : path.link->copy(op, std::span(&rest, 1));
+    const std::size_t whole = failure ? failure->move : (from == 0 ? moves.size() - i : 1);
+    for (std::size_t k = 0; k < whole; ++k, ++i) {
+      arrived.push_back({i, from, moves[i].nbytes - from});
+      from = 0;
+    }
+    if (!failure) continue;
+    if (failure->bytes > 0) arrived.push_back({i, from, failure->bytes});
+    from = sink.refused(first + i, from + failure->bytes, cause(path, moves[i], failure->error));
+    if (from < moves[i].nbytes) continue;
+    from = 0;
+    ++i;
+  }
+  // A lease makes the owner wait; without one we must look whether it did not.
+  if (op == Op::kRead && !path.table->live(moves[0].region)) {
+    for (const auto& part : arrived)
+      for (std::uint64_t at = part.from; at < part.from + part.nbytes;)
+        at = sink.refused(first + part.move, at, stale(moves[part.move]));
+    return;
+  }
+  for (const auto& part : arrived) sink.arrived(first + part.move, part.from, part.nbytes);
+}
+
+}  // namespace
+
+void move_piece(const CopyPath& path, Op op, std::span<const Move> moves, PieceSink& sink) {
+  if (path.channel && !path.channel->alive())
+    return give_up(moves, 0, sink,
+                   {Status::kPeerLost, fmt::format("the peer {} is gone", path.channel->peer().engine_id)});
+  // The usual case in one call of the link's, however many regions are in it. If anything is wrong, READs are simply
+  // done again, region by region.
+  if (op == Op::kRead && all_live(*path.table, moves)) {
+    if (!path.link->copy(op, moves) && all_live(*path.table, moves)) {
+      for (std::size_t i = 0; i < moves.size(); ++i) sink.arrived(i, 0, moves[i].nbytes);
+      return;
+    }
+  }
+  for (std::size_t i = 0; i < moves.size();) {
+    std::size_t end = i + 1;
+    while (end < moves.size() && moves[end].region == moves[i].region) ++end;
+    move_run(path, op, moves.subspan(i, end - i), i, sink);
+    i = end;
+  }
+}
+
+}  // namespace onesided

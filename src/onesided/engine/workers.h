@@ -1,0 +1,47 @@
+// Why: large and asynchronous copies run on a few threads that are fair: between peers first, between one peer's
+// transfers next, a piece at a time. A thread without work sleeps.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "onesided/base/mutex.h"
+#include "onesided/engine/copy_leg.h"
+
+namespace onesided {
+
+// Internally synchronized.
+class Workers {
+ public:
+  explicit Workers(std::uint32_t count);
+  ~Workers() { stop(); }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  void add(std::shared_ptr<CopyLeg> leg);
+  std::uint32_t size() const { return count_; }
+  // Ends the threads after the pieces they are at. Legs still queued are left to whoever stops them. Idempotent; one
+  // thread.
+  void stop();
+
+ private:
+  using Lane = std::deque<std::shared_ptr<CopyLeg>>;
+  void run();
+  void push(std::shared_ptr<CopyLeg> leg) ONESIDED_REQUIRES(mutex_);
+  std::shared_ptr<CopyLeg> pop() ONESIDED_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ ONESIDED_GUARDED_BY(mutex_) = false;
+  std::list<std::pair<const void*, Lane>> turns_
+      ONESIDED_GUARDED_BY(mutex_);  // lanes with work, whose turn it is first
+  std::unordered_map<const void*, std::list<std::pair<const void*, Lane>>::iterator> lanes_ ONESIDED_GUARDED_BY(mutex_);
+  const std::uint32_t count_;
+  std::vector<std::thread> threads_;  // the constructor's and stop()'s
+};
+
+}  // namespace onesided

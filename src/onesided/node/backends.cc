@@ -1,0 +1,56 @@
+// Why: the one place that names concrete devices and transports.
+#include <fmt/format.h>
+
+#include "onesided/device/acl/factory.h"
+#include "onesided/device/host/factory.h"
+#include "onesided/node/open_engine.h"
+#include "onesided/transport/cma/factory.h"
+#include "onesided/transport/shm/factory.h"
+
+namespace onesided {
+namespace {
+
+Result<Device*> find_npu(std::uint64_t address) {
+  if (!acl_runtime_loaded())
+    return Error(
+        Status::kParamInvalid,
+        fmt::format("{:#x} cannot be device memory: no Ascend runtime is loaded in this process; register plain "
+                    "memory as \"host\", or start the program with `onesided sim`",
+                    address));
+  const auto* pointer = reinterpret_cast<const void*>(address);
+  ONESIDED_TRY_ASSIGN(any, acl_device(0));
+  const auto info = any->inspect(pointer);
+  if (!info.ok() || info->type != MemType::kDevice)
+    return Error(Status::kParamInvalid,
+                 fmt::format("{:#x} is not memory of an NPU; register plain memory as \"host\"", address));
+  return acl_device(info->device_id);
+}
+
+EngineParts::MakeTransport always(std::unique_ptr<Transport> (*make)()) {
+  return [make](const EngineOptions&, RegionAccess&) -> Result<std::unique_ptr<Transport>> { return make(); };
+}
+
+EngineParts backends() {
+  EngineParts parts;
+  parts.devices.host = &shared_host_device();
+  parts.devices.find_device = find_npu;
+  parts.transports.emplace_back("shm", always(&make_shm_transport));
+  parts.transports.emplace_back("cma", always(&make_cma_transport));
+  return parts;
+}
+
+}  // namespace
+
+std::vector<std::string> known_transports() {
+  std::vector<std::string> names;
+  for (const auto& [name, make] : backends().transports) names.push_back(name);
+  return names;
+}
+
+Result<std::unique_ptr<Engine>> open_engine(std::string_view local_engine,
+                                            const std::map<std::string, std::string>& options) {
+  ONESIDED_TRY_ASSIGN(parsed, EngineOptions::parse(options, known_transports()));
+  return Engine::create(local_engine, parsed, backends());
+}
+
+}  // namespace onesided
