@@ -1,0 +1,84 @@
+// Why: HBM belongs to the machine, not to a process: all processes of a user share each device's capacity, and what a
+// killed process held comes back. The books are a memfd that each process maps. It is found by name: every process that
+// keeps it open binds an abstract socket "onesided-sim/<uid>/<pid>/<fd>", so that the kernel forgets the last trace of
+// the simulated machine together with its last process, however that died.
+#pragma once
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ascend_sim/acl/config.h"
+#include "onesided/base/fd.h"
+#include "onesided/base/result.h"
+
+namespace onesided::sim {
+
+// A process, safe against reuse of its id. A value.
+struct ProcessId {
+  std::int32_t pid = 0;
+  std::uint64_t start_time = 0;  // clock ticks since boot, from /proc/<pid>/stat
+
+  static ProcessId self();
+  bool alive() const;
+  friend bool operator==(const ProcessId&, const ProcessId&) = default;
+};
+
+// What one process offers to others: a piece of memory behind an IPC key or a shareable handle.
+struct ExportRecord {
+  static constexpr std::size_t kMaxPids = 32;
+  std::uint64_t id = 0;  // 0: the slot is free
+  ProcessId owner;
+  std::int32_t fd = -1;  // in the owner
+  std::uint64_t inode = 0;
+  std::uint64_t file_offset = 0;
+  std::uint64_t nbytes = 0;
+  std::int32_t physical_device = 0;
+  bool any_process = false;
+  std::uint32_t pid_count = 0;
+  std::array<std::int32_t, kMaxPids> pids{};
+};
+
+// Internally synchronized, across threads and processes. Lives for ever.
+class Ledger {
+ public:
+  // This user's machine: joined at the first call, founded where nobody lives. Fails with words when /proc forbids.
+  static Result<Ledger*> machine();
+
+  // Books nbytes of a physical device for this process. RESOURCE_EXHAUSTED when the sum over all living processes would
+  // exceed `capacity`; nothing is booked then.
+  Result<void> charge(int device, std::uint64_t nbytes, std::uint64_t capacity);
+  void refund(int device, std::uint64_t nbytes);
+  // Sum over all living processes.
+  std::uint64_t used(int device);
+
+  // Publishes a record under a new id, which is returned.
+  Result<std::uint64_t> publish(ExportRecord record);
+  void withdraw(std::uint64_t id);
+  // NOT_FOUND when no living process offers it.
+  Result<ExportRecord> look_up(std::uint64_t id);
+  // Lets more processes import. NOT_FOUND, or RESOURCE_EXHAUSTED beyond kMaxPids.
+  Result<void> allow(std::uint64_t id, const std::int32_t* pids, std::size_t count);
+
+ private:
+  struct Books;
+  class BooksLock;
+  Ledger(Books* books, Fd file, Fd name);
+  static Result<Ledger*> join();
+
+  void sweep();  // forgets dead processes; called with the books locked
+  std::uint64_t sum(int device) const;
+  Result<int> own_slot();
+  ExportRecord* find(std::uint64_t id);
+
+  Books* books_;
+  Fd file_;
+  Fd name_;
+  int slot_ = -1;
+};
+
+}  // namespace onesided::sim

@@ -1,0 +1,10 @@
+#include "ascend_sim/faults/faults.h"
+
+namespace onesided::sim {
+
+Faults& faults() {
+  static auto* instance = new Faults;
+  return *instance;
+}
+
+}  // namespace onesided::sim
