@@ -1,0 +1,88 @@
+// Why: a batch is cut into requests of bounded size, which travel on several streams, come back in any order, fail in
+// parts or not at all, and must still add up to one exact story for the batch's sink.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "onesided/base/mutex.h"
+#include "onesided/transport/transport.h"
+#include "onesided/wire/data.h"
+
+namespace onesided::tcp {
+
+class BatchRun;
+
+// A part of one move. A value.
+struct RequestPart {
+  std::uint32_t move = 0;
+  std::uint64_t local = 0;
+  Device* device = nullptr;
+  DataItem item;  // the peer's side; item.nbytes is the length of both
+};
+
+// What one round trip moves. Confined to the stream that carries it.
+struct Request {
+  std::shared_ptr<BatchRun> run;
+  std::uint64_t id = 0;
+  Op op = Op::kRead;
+  std::vector<RequestPart> parts;
+  std::uint64_t nbytes = 0;
+  int broken_streams = 0;  // how many carried it in vain
+};
+
+// Bytes in one request: large enough to be cheap, small enough for streams and batches to take turns.
+inline constexpr std::uint64_t kRequestBytes = kMiB;
+// A batch of at most this many bytes is "small": it may use the stream that is kept free of large ones.
+inline constexpr std::uint64_t kSmallBatchBytes = 64 * kKiB;
+
+// One posted batch. Internally synchronized. The sink is called under no lock.
+class BatchRun : public std::enable_shared_from_this<BatchRun> {
+ public:
+  BatchRun(std::shared_ptr<const Batch> batch, std::string peer_id);
+
+  const Batch& batch() const { return *batch_; }
+  bool small() const { return small_; }
+
+  // The next request, or null when all are under way or done. It counts as under way until one of the next three.
+  std::unique_ptr<Request> next();
+  // Its reply has come: refused parts, and of the others' bytes the first `tail.good_bytes`.
+  void replied(const Request& request, std::span<const DataFailure> failures, const DataReplyTail& tail);
+  // It did not happen and may be tried again on another stream.
+  void give_back(std::unique_ptr<Request> request);
+  // It will not be tried again; its memory is not touched any more.
+  void abandon(const Request& request, const std::optional<Error>& why = std::nullopt);
+
+  // No more requests; finished() runs with `why` as soon as none is under way. The first call counts.
+  void stop(const Error& why);
+  bool stopped() const;
+  bool ended() const;
+  bool anything_to_send() const;
+
+ private:
+  bool cut(Request& request) ONESIDED_REQUIRES(mutex_);
+  void report(const RequestPart& part, const Error& error);
+  void leave();
+  Error refusal(const RequestPart& part, Status status) const;
+
+  const std::shared_ptr<const Batch> batch_;
+  const std::string peer_id_;
+  bool small_ = false;
+
+  mutable Mutex mutex_;
+  std::size_t move_ ONESIDED_GUARDED_BY(mutex_) = 0;      // the next to be cut
+  std::uint64_t offset_ ONESIDED_GUARDED_BY(mutex_) = 0;  // in it
+  std::vector<bool> failed_ ONESIDED_GUARDED_BY(mutex_);  // moves that were reported as failed
+  std::deque<std::unique_ptr<Request>> again_ ONESIDED_GUARDED_BY(mutex_);
+  std::size_t under_way_ ONESIDED_GUARDED_BY(mutex_) = 0;
+  std::optional<Error> stopped_ ONESIDED_GUARDED_BY(mutex_);
+  bool left_ ONESIDED_GUARDED_BY(mutex_) = false;  // something will neither arrive nor be reported as failed
+  bool ended_ ONESIDED_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace onesided::tcp

@@ -1,0 +1,383 @@
+#include "onesided/transport/tcp/client_stream.h"
+
+#include <fmt/core.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace onesided::tcp {
+namespace {
+
+constexpr std::size_t kInBytes = 16 * kKiB;
+// Enough for the longest road: 16 MiB under way keep 10 Gbit/s busy over 13 ms.
+constexpr std::uint64_t kWindowBytes = 16 * kMiB;
+constexpr std::size_t kWindowRequests = 64;
+// Read in one go before other streams of the same loop get their turn.
+constexpr std::uint64_t kTurnBytes = 4 * kMiB;
+
+// Where bytes go that nobody wants any more.
+std::span<std::uint8_t> scrap() {
+  thread_local std::vector<std::uint8_t> bytes(64 * kKiB);
+  return bytes;
+}
+
+Error breach(std::string_view what) {
+  return Error(Status::kFailed, fmt::format("the peer broke the protocol of data streams: {}", what));
+}
+
+bool needs_device(const Request& request) {
+  return std::ranges::any_of(request.parts, [](const RequestPart& part) { return part.device != nullptr; });
+}
+
+void* host(std::uint64_t address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+ClientStream::ClientStream(std::shared_ptr<EventLoop> loop, std::shared_ptr<Source> source, Fd socket, bool small_only)
+    : loop_(std::move(loop)),
+      source_(std::move(source)),
+      socket_number_(socket.get()),
+      small_only_(small_only),
+      socket_(std::move(socket)),
+      in_(kInBytes) {}
+
+void ClientStream::start() {
+  const auto watched = loop_->watch(socket_number_, EPOLLIN,
+                                    [self = shared_from_this()](std::uint32_t events) { self->on_ready(events); });
+  if (!watched) return broke(watched.error(), false, false);
+  pump();
+}
+
+void ClientStream::pump() {
+  bool blocked = false;
+  std::optional<Error> failure;
+  // What could not be read from this engine's own device; told to the sinks once the lock is gone.
+  std::vector<std::pair<std::unique_ptr<Request>, Error>> unreadable;
+  {
+    MutexLock lock(mutex_);
+    while (socket_.valid() && !failure && !blocked) {
+      if (!sending_) {
+        if (outstanding_.size() >= kWindowRequests || outstanding_bytes_ >= kWindowBytes) break;
+        // The link's lock is a leaf: it calls nobody.
+        auto request = source_->next_request(small_only_);
+        if (!request) break;
+        request->id = next_id_++;
+        if (const auto prepared = prepare(*request); !prepared) {
+          unreadable.emplace_back(std::move(request), prepared.error());
+          continue;
+        }
+        outstanding_bytes_ += request->nbytes;
+        outstanding_.push_back(std::move(request));
+      }
+      const auto sent = send();
+      if (!sent) failure = sent.error();
+      blocked = sent && !*sent;
+    }
+  }
+  for (const auto& [request, why] : unreadable) {
+    request->run->abandon(*request, why);
+    source_->request_done(request->run);
+  }
+  if (failure) {
+    loop_->post(
+        [self = shared_from_this(), why = *failure] { self->broke(why, why.status() != Status::kPeerLost, false); });
+  } else if (loop_->in_loop()) {
+    arm_output(blocked);
+  } else if (blocked) {
+    loop_->post([self = shared_from_this()] { self->arm_output(true); });
+  }
+}
+
+Result<void> ClientStream::prepare(const Request& request) {
+  const bool staged = request.op == Op::kWrite && needs_device(request);
+  if (staged) {
+    write_staging_.resize(request.nbytes);
+    std::uint8_t* to = write_staging_.data();
+    for (const auto& part : request.parts) {
+      if (part.device == nullptr) {
+        std::memcpy(to, host(part.local), part.item.nbytes);
+      } else {
+        ONESIDED_TRY(part.device->copy_to_host(to, host(part.local), part.item.nbytes));
+      }
+      to += part.item.nbytes;
+    }
+  }
+  std::vector<DataItem> items;
+  items.reserve(request.parts.size());
+  for (const auto& part : request.parts) items.push_back(part.item);
+  ByteWriter head;
+  encode_data_request(head, request.op == Op::kRead ? DataOp::kRead : DataOp::kWrite, request.id, items);
+  sending_.emplace();
+  sending_->head = head.take();
+  sending_->runs.add(sending_->head.data(), sending_->head.size());
+  if (request.op == Op::kRead) return {};
+  if (staged) {
+    sending_->runs.add(write_staging_.data(), write_staging_.size());
+  } else {
+    for (const auto& part : request.parts) sending_->runs.add(host(part.local), part.item.nbytes);
+  }
+  return {};
+}
+
+// True when all of it is sent.
+Result<bool> ClientStream::send() {
+  while (!sending_->runs.empty()) {
+    ONESIDED_TRY_ASSIGN(sent, send_some(socket_.get(), sending_->runs.front()));
+    if (sent == 0) return false;
+    sending_->runs.advance(sent);
+  }
+  sending_.reset();
+  return true;
+}
+
+void ClientStream::arm_output(bool wanted) {
+  if (wanted == output_armed_) return;
+  output_armed_ = wanted;
+  loop_->change(socket_number_, wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void ClientStream::on_ready(std::uint32_t events) {
+  const auto self = shared_from_this();
+  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) {
+    for (std::uint64_t turn = 0; turn < kTurnBytes;) {
+      const auto before = payload_.left() + discard_;
+      const auto more = receive();
+      if (!more) return broke(more.error(), more.status() != Status::kPeerLost, false);
+      if (!*more) break;
+      turn += std::max<std::uint64_t>(kInBytes, before);
+    }
+  }
+  pump();
+}
+
+// One read from the socket and what follows from it. False: nothing more is there.
+Result<bool> ClientStream::receive() {
+  if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
+  if (in_begin_ > 0) {
+    std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
+    in_end_ -= in_begin_;
+    in_begin_ = 0;
+  }
+  into_ = payload_;
+  if (discard_ > 0) {
+    into_.clear();
+    into_.add(scrap().data(), std::min<std::uint64_t>(discard_, scrap().size()));
+  }
+  // What follows the payload is read along; not after a piece of a discarded one.
+  const std::uint64_t payload = into_.left();
+  if (discard_ <= scrap().size()) into_.add(in_.data() + in_end_, in_.size() - in_end_);
+  const std::uint64_t asked = into_.left();
+  ONESIDED_TRY_ASSIGN(got, receive_some(socket_number_, into_.front()));
+  if (got == 0) return false;
+  const auto direct = std::min<std::uint64_t>(got, payload);
+  if (discard_ > 0) {
+    discard_ -= direct;
+  } else {
+    payload_.advance(direct);
+  }
+  in_end_ += got - direct;
+  while (true) {
+    ONESIDED_TRY_ASSIGN(progress, step());
+    if (!progress) return got == asked;  // a short read has emptied the socket
+  }
+}
+
+Result<bool> ClientStream::step() {
+  switch (state_) {
+    case State::kHead: return on_head();
+    case State::kFailures: return on_failures();
+    case State::kPayload: {
+      const auto here = buffered();
+      if (discard_ > 0) {
+        const auto used = std::min<std::uint64_t>(discard_, here.size());
+        discard_ -= used;
+        in_begin_ += used;
+      } else {
+        in_begin_ += payload_.fill_from(here.data(), here.size());
+      }
+      if (discard_ > 0 || !payload_.empty()) return false;
+      state_ = State::kTail;
+      return true;
+    }
+    case State::kTail: return on_tail();
+  }
+  return false;
+}
+
+Result<bool> ClientStream::on_head() {
+  if (buffered().size() < kDataReplyHeadBytes) return false;
+  auto head = decode_data_reply_head(buffered().first(kDataReplyHeadBytes));
+  if (!head) return breach(head.error().text());
+  in_begin_ += kDataReplyHeadBytes;
+  {
+    MutexLock lock(mutex_);
+    // The last one is not answered before all of it is sent.
+    const bool any = outstanding_.size() > (sending_ ? 1 : 0);
+    current_ = any ? outstanding_.front().get() : nullptr;
+  }
+  if (current_ == nullptr || current_->id != head->id) return breach("a reply to no request");
+  if (head->failures > current_->parts.size()) return breach("more failures than items");
+  expected_failures_ = head->failures;
+  payload_bytes_ = head->payload_bytes;
+  state_ = State::kFailures;
+  return true;
+}
+
+Result<bool> ClientStream::on_failures() {
+  const std::size_t nbytes = expected_failures_ * kDataFailureBytes;
+  if (buffered().size() < nbytes) return false;
+  auto failures = decode_data_failures(static_cast<std::uint32_t>(current_->parts.size()), buffered().first(nbytes));
+  if (!failures) return breach(failures.error().text());
+  in_begin_ += nbytes;
+  failures_ = std::move(*failures);
+  std::uint64_t expected = 0;
+  if (current_->op == Op::kRead) {
+    expected = current_->nbytes;
+    for (const auto& failure : failures_) expected -= current_->parts[failure.item].item.nbytes;
+  }
+  if (payload_bytes_ != expected) return breach("a payload of another length than was asked for");
+  if (current_->op == Op::kWrite) {
+    state_ = State::kHead;
+    std::uint64_t good = current_->nbytes;
+    for (const auto& failure : failures_) good -= current_->parts[failure.item].item.nbytes;
+    complete({good, Status::kSuccess});
+    return true;
+  }
+  aim_payload();
+  state_ = State::kPayload;
+  return true;
+}
+
+void ClientStream::aim_payload() {
+  payload_.clear();
+  staged_ = false;
+  if (!current_->run) {
+    discard_ = payload_bytes_;
+    return;
+  }
+  staged_ = needs_device(*current_);
+  if (staged_) {
+    read_staging_.resize(payload_bytes_);
+    payload_.add(read_staging_.data(), payload_bytes_);
+    return;
+  }
+  std::span<const DataFailure> failures = failures_;
+  for (std::size_t i = 0; i < current_->parts.size(); ++i) {
+    const auto& part = current_->parts[i];
+    if (!failures.empty() && failures.front().item == i) {
+      failures = failures.subspan(1);
+      continue;
+    }
+    payload_.add(host(part.local), part.item.nbytes);
+  }
+}
+
+Result<bool> ClientStream::on_tail() {
+  if (buffered().size() < kDataReplyTailBytes) return false;
+  auto tail = decode_data_tail(payload_bytes_, buffered().first(kDataReplyTailBytes));
+  if (!tail) return breach(tail.error().text());
+  in_begin_ += kDataReplyTailBytes;
+  state_ = State::kHead;
+  complete(*tail);
+  return true;
+}
+
+// From the staging buffer to where the bytes belong. Afterwards failures_ has every part that did not get there.
+void ClientStream::unload_staging(const DataReplyTail& tail) {
+  std::vector<DataFailure> all;
+  std::span<const DataFailure> refused = failures_;
+  std::uint64_t place = 0;
+  for (std::uint32_t i = 0; i < current_->parts.size(); ++i) {
+    const auto& part = current_->parts[i];
+    if (!refused.empty() && refused.front().item == i) {
+      all.push_back(refused.front());
+      refused = refused.subspan(1);
+      continue;
+    }
+    const std::uint8_t* from = read_staging_.data() + place;
+    place += part.item.nbytes;
+    if (place > tail.good_bytes) {
+      all.push_back({i, tail.status});
+    } else if (part.device == nullptr) {
+      std::memcpy(host(part.local), from, part.item.nbytes);
+    } else if (const auto copied = part.device->copy_from_host(host(part.local), from, part.item.nbytes); !copied) {
+      all.push_back({i, copied.error().status()});
+    }
+  }
+  failures_ = std::move(all);
+}
+
+void ClientStream::complete(DataReplyTail tail) {
+  if (current_->run && staged_) {
+    unload_staging(tail);
+    tail = {current_->nbytes, Status::kSuccess};
+  }
+  staged_ = false;
+  std::unique_ptr<Request> done;
+  {
+    MutexLock lock(mutex_);
+    done = std::move(outstanding_.front());
+    outstanding_.pop_front();
+    outstanding_bytes_ -= done->nbytes;
+  }
+  current_ = nullptr;
+  if (done->run) {
+    const auto run = done->run;
+    run->replied(*done, failures_, tail);
+    source_->request_done(run);
+  }
+}
+
+void ClientStream::drop_run(const std::shared_ptr<BatchRun>& run, bool now) {
+  std::vector<const Request*> dropped;
+  bool writing = false;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& request : outstanding_) {
+      if (request->run != run) continue;
+      if (request->op == Op::kWrite) {
+        writing = true;
+        continue;
+      }
+      request->run = nullptr;
+      dropped.push_back(request.get());
+    }
+  }
+  for (const auto* request : dropped) {
+    if (request == current_ && state_ == State::kPayload) {
+      discard_ = payload_.left();
+      payload_.clear();
+    }
+    run->abandon(*request);
+    source_->request_done(run);
+  }
+  if (writing && now) broke(Error(Status::kCancelled, "a data stream was reset to end a WRITE"), false, true);
+}
+
+void ClientStream::close(const Error& why) { broke(why, false, false); }
+
+void ClientStream::broke(const Error& why, bool fault, bool abort) {
+  std::vector<std::unique_ptr<Request>> unanswered;
+  {
+    MutexLock lock(mutex_);
+    if (!socket_.valid()) return;
+    loop_->unwatch(socket_number_);
+    // A WRITE that was sent in part must not be applied by a peer that reads on.
+    const bool writing = std::ranges::any_of(outstanding_, [](const auto& r) { return r->op == Op::kWrite; });
+    if (abort || writing) abort_on_close(socket_.get());
+    socket_.reset();
+    sending_.reset();
+    for (auto& request : outstanding_) {
+      if (request->run) unanswered.push_back(std::move(request));
+    }
+    outstanding_.clear();
+    outstanding_bytes_ = 0;
+  }
+  payload_.clear();
+  discard_ = 0;
+  current_ = nullptr;
+  source_->stream_broke(*this, std::move(unanswered), why, fault);
+}
+
+}  // namespace onesided::tcp

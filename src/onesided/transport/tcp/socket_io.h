@@ -1,0 +1,55 @@
+// Why: non-blocking scatter and gather on a socket, with the bookkeeping of what has been moved in one place.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "onesided/base/result.h"
+
+namespace onesided::tcp {
+
+// A row of byte ranges that is used up from the front. A value; does not own the bytes.
+class ByteRuns {
+ public:
+  void add(void* data, std::size_t nbytes) {
+    if (nbytes == 0) return;
+    parts_.push_back({data, nbytes});
+    left_ += nbytes;
+  }
+  void add(const void* data, std::size_t nbytes) { add(const_cast<void*>(data), nbytes); }
+  void clear() {
+    parts_.clear();
+    first_ = 0;
+    left_ = 0;
+  }
+  std::uint64_t left() const { return left_; }
+  bool empty() const { return left_ == 0; }
+  // What is left.
+  std::span<iovec> front();
+  void advance(std::uint64_t nbytes);
+  // Copies up to `nbytes` from `data` into the front and advances; returns how much.
+  std::size_t fill_from(const std::uint8_t* data, std::size_t nbytes);
+
+ private:
+  std::vector<iovec> parts_;
+  std::size_t first_ = 0;
+  std::uint64_t left_ = 0;
+};
+
+// Sends what the socket takes now. 0: nothing. PEER_LOST: broken.
+Result<std::size_t> send_some(int socket, std::span<iovec> parts);
+// Receives what is there. 0: nothing yet. PEER_LOST: the stream ended or broke.
+Result<std::size_t> receive_some(int socket, std::span<iovec> parts);
+
+// TCP_NODELAY and the congestion control ("": leave it).
+void set_up_stream(int socket, const std::string& congestion);
+// The peer aborted the connection (RST): nothing that still waits in the socket may be used.
+bool was_aborted(int socket);
+// From now on, closing the socket aborts the connection.
+void abort_on_close(int socket);
+
+}  // namespace onesided::tcp
