@@ -47,6 +47,11 @@ def _linker_cache() -> Iterator[Path]:
             return
 
 
+def is_simulator(library: Path) -> bool:
+    """Whether an existing libascendcl.so is the simulator's, of this installation or of another one."""
+    return library.exists() and library.resolve().parent.parts[-3:] == ("onesided", "ascend_sim", "lib")
+
+
 def find_real_cann(own_folder: Path, environment: Mapping[str, str] | None = None) -> Path | None:
     """The vendor's libascendcl.so that a program would get (loaded, on the library path, or in the linker's cache).
 
@@ -55,6 +60,6 @@ def find_real_cann(own_folder: Path, environment: Mapping[str, str] | None = Non
     environment = os.environ if environment is None else environment
     own = own_folder.resolve()
     for found in [*loaded_runtimes(), *_places(environment), *_linker_cache()]:
-        if found.exists() and found.resolve().parent != own:
+        if found.exists() and found.resolve().parent != own and not is_simulator(found):
             return found
     return None

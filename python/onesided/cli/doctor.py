@@ -77,7 +77,7 @@ def versions() -> list[Finding]:
 
 def device_runtime() -> Finding:
     runtime = machine.runtime()
-    text = f"{runtime.kind}: {runtime.path} ({runtime.found_by})"
+    text = f"{runtime.kind}: {runtime.path}"
     if runtime.kind == "real":
         return Finding("device", "Ascend runtime", OK, text, "the simulated runtime refuses to start beside it")
     if runtime.kind == "simulated":

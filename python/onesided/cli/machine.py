@@ -10,14 +10,10 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-RUNTIME_LIBRARY = "libascendcl.so"
-_SIMULATED_FOLDER = ("onesided", "ascend_sim", "lib")
-_VENDOR_FOLDERS = ("/usr/local/Ascend/ascend-toolkit/latest/lib64", "/usr/local/Ascend/cann/lib64")
+from onesided.ascend_sim import real_cann
 
 
 @dataclass(frozen=True)
@@ -26,64 +22,18 @@ class Runtime:
 
     kind: str  # "real", "simulated", "none"
     path: str | None
-    found_by: str | None  # the variable or place that leads there
-
-
-def is_simulated(library: Path) -> bool:
-    """Whether a libascendcl.so is ours: it lies in our package, wherever that is installed."""
-    return library.resolve().parent.parts[-3:] == _SIMULATED_FOLDER
-
-
-def _folders() -> Iterator[tuple[str, str]]:
-    """(folder, how a program comes to look there), in the loader's order, then where the vendor installs."""
-    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
-        if folder:
-            yield folder, "LD_LIBRARY_PATH"
-    for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
-        home = os.environ.get(name)
-        if home:
-            for below in ("lib64", "runtime/lib64", "lib"):
-                yield os.path.join(home, below), name
-    for folder in _VENDOR_FOLDERS:
-        yield folder, "the vendor's folder"
-
-
-def _loaded() -> Path | None:
-    """The runtime this process has loaded already."""
-    try:
-        maps = Path("/proc/self/maps").read_text()
-    except OSError:
-        return None
-    match = re.search(rf"\s(/\S*/{re.escape(RUNTIME_LIBRARY)}\S*)$", maps, re.MULTILINE)
-    return Path(match[1]) if match else None
-
-
-def _in_loader_cache() -> Path | None:
-    ldconfig = shutil.which("ldconfig") or "/sbin/ldconfig"
-    try:
-        listed = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False).stdout
-    except OSError:
-        return None
-    match = re.search(rf"\s{re.escape(RUNTIME_LIBRARY)}.*=> (\S+)$", listed, re.MULTILINE)
-    return Path(match[1]) if match else None
 
 
 def runtime() -> Runtime:
     """Which libascendcl.so is loaded, or would be. A real one anywhere beats a simulated one: never mix them."""
-    found: list[tuple[Path, str]] = []
-    loaded = _loaded()
-    if loaded:
-        found.append((loaded, "loaded in this process"))
-    found += [
-        (Path(folder, RUNTIME_LIBRARY), how) for folder, how in _folders() if Path(folder, RUNTIME_LIBRARY).exists()
-    ]
-    cached = _in_loader_cache()
-    if cached:
-        found.append((cached, "the loader's cache"))
-    for path, how in found:
-        if not is_simulated(path):
-            return Runtime("real", str(path), how)
-    return Runtime("simulated", str(found[0][0]), found[0][1]) if found else Runtime("none", None, None)
+    ours = Path(__file__).resolve().parents[1] / "ascend_sim" / "lib"
+    real = real_cann.find_real_cann(ours)
+    if real:
+        return Runtime("real", str(real))
+    on_path = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
+    simulated = [path for path in real_cann.loaded_runtimes() if real_cann.is_simulator(path)]
+    simulated += [path for path in (f / real_cann.RUNTIME_NAME for f in on_path) if real_cann.is_simulator(path)]
+    return Runtime("simulated", str(simulated[0])) if simulated else Runtime("none", None)
 
 
 def read_line(path: str) -> str | None:

@@ -18,7 +18,7 @@ def obstacle() -> str | None:
     runtime = machine.runtime()
     if runtime.kind == "real":
         return (
-            f"a real Ascend runtime is here ({runtime.path}, by {runtime.found_by}) and the demo runs on the "
+            f"a real Ascend runtime is here ({runtime.path}) and the demo runs on the "
             "simulated one; start it from a shell that does not point there "
             "(env -u ASCEND_HOME_PATH -u LD_LIBRARY_PATH ./do demo)."
         )

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from onesided.ascend_sim import real_cann
 from onesided.cli import doctor, machine, preflight
 
 
 def fake_runtime(folder: Path) -> Path:
     folder.mkdir(parents=True)
-    library = folder / machine.RUNTIME_LIBRARY
+    library = folder / real_cann.RUNTIME_NAME
     library.touch()
     return library
 
@@ -23,9 +24,8 @@ def fake_runtime(folder: Path) -> Path:
 def no_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LD_LIBRARY_PATH", "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(machine, "_loaded", lambda: None)
-    monkeypatch.setattr(machine, "_in_loader_cache", lambda: None)
-    monkeypatch.setattr(machine, "_VENDOR_FOLDERS", ())
+    monkeypatch.setattr(real_cann, "loaded_runtimes", lambda: [])
+    monkeypatch.setattr(real_cann, "_linker_cache", lambda: iter(()))
 
 
 def test_no_runtime_is_found_where_none_is(no_runtime: None) -> None:
@@ -38,7 +38,7 @@ def test_a_real_runtime_is_recognised_and_stops_the_demo(
 ) -> None:
     library = fake_runtime(tmp_path / "cann" / below)
     monkeypatch.setenv(variable, str(tmp_path / "cann"))
-    assert machine.runtime() == machine.Runtime("real", str(library), variable)
+    assert machine.runtime() == machine.Runtime("real", str(library))
     assert "real Ascend runtime" in (preflight.obstacle() or "")
 
 
@@ -93,7 +93,7 @@ def test_it_runs_from_bare_sources_without_torch_rich_or_the_core(tmp_path: Path
     """A copy of the sources, and a Python with none of this environment's packages."""
     source = Path(__file__).resolve().parents[3] / "python" / "onesided"
     copy = tmp_path / "onesided"
-    for path in [*source.glob("*.py"), *source.glob("cli/*.py")]:
+    for path in [*source.glob("*.py"), *source.glob("cli/*.py"), *source.glob("ascend_sim/*.py")]:
         target = copy / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())

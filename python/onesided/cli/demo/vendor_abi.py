@@ -35,7 +35,7 @@ def register_and_connect(ranges: Sequence[tuple[int, int]]) -> Outcome:
     run = client.onesided_hixl_register_and_connect
     run.restype = ctypes.c_uint32
     call, driver = ctypes.create_string_buffer(64), ctypes.create_string_buffer(4096)
-    table = (_Range * len(ranges))(*ranges)
+    table = (_Range * len(ranges))(*(_Range(*each) for each in ranges))
     code = run(
         f"127.0.0.1:{_free_port()}".encode(), table, ctypes.c_size_t(len(ranges)),
         call, ctypes.c_size_t(len(call)), driver, ctypes.c_size_t(len(driver)),
