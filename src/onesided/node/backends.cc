@@ -1,11 +1,15 @@
 // Why: the one place that names concrete devices and transports.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "onesided/device/acl/factory.h"
 #include "onesided/device/host/factory.h"
 #include "onesided/node/open_engine.h"
 #include "onesided/transport/cma/factory.h"
 #include "onesided/transport/shm/factory.h"
+#include "onesided/transport/tcp/factory.h"
 
 namespace onesided {
 namespace {
@@ -30,12 +34,22 @@ EngineParts::MakeTransport always(std::unique_ptr<Transport> (*make)()) {
   return [make](const EngineOptions&, RegionAccess&) -> Result<std::unique_ptr<Transport>> { return make(); };
 }
 
+Result<std::unique_ptr<Transport>> make_tcp(const EngineOptions& options, RegionAccess& memory) {
+  TcpOptions tcp;
+  tcp.streams = options.tcp_streams;
+  // A thread more than there are streams to one peer, or processors, moves nothing faster.
+  tcp.threads = std::clamp(std::thread::hardware_concurrency() / 2, 1U, tcp.streams);
+  tcp.congestion = options.tcp_congestion;
+  return make_tcp_transport(tcp, memory);
+}
+
 EngineParts backends() {
   EngineParts parts;
   parts.devices.host = &shared_host_device();
   parts.devices.find_device = find_npu;
   parts.transports.emplace_back("shm", always(&make_shm_transport));
   parts.transports.emplace_back("cma", always(&make_cma_transport));
+  parts.transports.emplace_back("tcp", make_tcp);
   return parts;
 }
 
