@@ -1,0 +1,52 @@
+#include "onesided/memory/segment_source.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace onesided {
+namespace {
+
+class DeviceSource : public SegmentSource {
+ public:
+  explicit DeviceSource(Device& device) : device_(device) {}
+
+  std::string_view name() const override { return device_.name(); }
+  std::uint64_t granule_bytes() const override {
+    return std::max(device_.page_bytes(), device_.registration_alignment());
+  }
+  std::uint64_t natural_alignment() const override { return granule_bytes(); }
+  Result<void*> allocate(std::uint64_t nbytes, std::uint64_t alignment, Stream) override {
+    return device_.allocate(nbytes, alignment);
+  }
+  Result<void> free(void* base, std::uint64_t nbytes, Stream) override { return device_.free(base, nbytes); }
+
+ private:
+  Device& device_;
+};
+
+class PrefaultedSource final : public DeviceSource {
+ public:
+  using DeviceSource::DeviceSource;
+
+  Result<void*> allocate(std::uint64_t nbytes, std::uint64_t alignment, Stream stream) override {
+    ONESIDED_TRY_ASSIGN(base, DeviceSource::allocate(nbytes, alignment, stream));
+#ifdef MADV_POPULATE_WRITE
+    if (::madvise(base, nbytes, MADV_POPULATE_WRITE) == 0) return base;
+#endif
+    // An older kernel: touch one byte of each page. Nobody else knows the memory yet.
+    for (std::uint64_t offset = 0; offset < nbytes; offset += 4096) static_cast<volatile char*>(base)[offset] = 0;
+    return base;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SegmentSource> make_device_source(Device& device) { return std::make_unique<DeviceSource>(device); }
+
+std::unique_ptr<SegmentSource> make_prefaulted_source(Device& device) {
+  ONESIDED_CHECK(device.host_accessible(), "only host memory can be pre-faulted, not {}", device.name());
+  return std::make_unique<PrefaultedSource>(device);
+}
+
+}  // namespace onesided
