@@ -20,24 +20,12 @@ class FakeDevice final : public Device {
  public:
   explicit FakeDevice(std::uint64_t capacity = 8 * kGiB) : capacity_(capacity) {}
 
-  std::uint64_t used_bytes() {
-    return read(used_);
-  }
-  std::uint64_t allocations() {
-    return read(allocations_);
-  }
-  std::uint64_t frees() {
-    return read(frees_);
-  }
-  std::uint64_t wrong_frees() {
-    return read(wrong_frees_);
-  }
-  std::uint64_t largest_request() {
-    return read(largest_request_);
-  }
-  std::uint64_t live_events() {
-    return read(live_events_);
-  }
+  std::uint64_t used_bytes() { return read(used_); }
+  std::uint64_t allocations() { return read(allocations_); }
+  std::uint64_t frees() { return read(frees_); }
+  std::uint64_t wrong_frees() { return read(wrong_frees_); }
+  std::uint64_t largest_request() { return read(largest_request_); }
+  std::uint64_t live_events() { return read(live_events_); }
   // Each base lies this far past a 2 MiB boundary from now on.
   void misalign(std::uint64_t offset) {
     MutexLock lock(mutex_);
@@ -58,9 +46,7 @@ class FakeDevice final : public Device {
     held_[stream] = false;
     done_up_to_[stream] = next_event_;
   }
-  bool waited_on_host() {
-    return read(waited_);
-  }
+  bool waited_on_host() { return read(waited_); }
 
   std::string_view name() const override { return "fake:0"; }
   MemType mem_type() const override { return MemType::kDevice; }

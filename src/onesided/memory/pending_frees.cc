@@ -112,4 +112,18 @@ std::vector<Block*> PendingFrees::wait_all() {
   return finished;
 }
 
+std::vector<Block*> PendingFrees::abandon() {
+  MutexLock lock(mutex_);
+  std::vector<Block*> finished;
+  finished.swap(ready_);
+  for (const Deferred& one : deferred_) finished.push_back(one.block);
+  deferred_.clear();
+  for (auto& [stream, marks] : marks_) {
+    for (Mark& mark : marks) finish(mark, finished);
+  }
+  marks_.clear();
+  count_.fetch_sub(finished.size(), std::memory_order_relaxed);
+  return finished;
+}
+
 }  // namespace onesided

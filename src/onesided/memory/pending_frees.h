@@ -27,6 +27,8 @@ class PendingFrees {
   std::vector<Block*> take_finished();
   // Blocks until all are done.
   std::vector<Block*> wait_all();
+  // All of them, without asking their events: the device that recorded these was reset.
+  std::vector<Block*> abandon();
   // Cheap, for the fast path.
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
 

@@ -77,6 +77,9 @@ class Pool {
   // The stream the block was allocated for.
   Result<Stream> stream_of(const void* address);
 
+  // The device was reset: no recorded event will ever be done; what waited for one is free.
+  void forget_events() { take_back(pending_.abandon()); }
+
   // Charged length of the block that starts at the address; NOT_FOUND as for free().
   Result<std::uint64_t> charged_bytes(const void* address);
   // The segment that contains the address, or nothing.
