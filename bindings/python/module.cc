@@ -10,6 +10,7 @@ namespace nb = nanobind;
 namespace onesided::python {
 
 void bind_engine(nb::module_& module);
+void bind_pool(nb::module_& module);
 
 }  // namespace onesided::python
 
@@ -18,4 +19,5 @@ NB_MODULE(_core, module) {
   module.def("version", &onesided::version);
   onesided::python::bind_errors(module);
   onesided::python::bind_engine(module);
+  onesided::python::bind_pool(module);
 }

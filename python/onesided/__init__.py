@@ -9,18 +9,33 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from onesided.engine import Engine, EngineError, MemType, Status, TransferStatus
+    from onesided.host_memory import HostMemory, HostPool, host_pool, host_tensor
 
 # Loaded when first asked for: `onesided.ascend_sim` and the command line must work before the core is loaded, and
 # without it.
 _HOMES = {
     "Engine": "onesided.engine",
     "EngineError": "onesided.engine",
+    "HostMemory": "onesided.host_memory",
+    "HostPool": "onesided.host_memory",
     "MemType": "onesided.engine",
     "Status": "onesided.engine",
     "TransferStatus": "onesided.engine",
+    "host_pool": "onesided.host_memory",
+    "host_tensor": "onesided.host_memory",
 }
 
-__all__ = ["Engine", "EngineError", "MemType", "Status", "TransferStatus"]  # noqa: F822
+__all__ = [  # noqa: F822
+    "Engine",
+    "EngineError",
+    "HostMemory",
+    "HostPool",
+    "MemType",
+    "Status",
+    "TransferStatus",
+    "host_pool",
+    "host_tensor",
+]
 
 
 def __getattr__(name: str) -> Any:
