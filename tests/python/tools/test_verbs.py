@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +86,34 @@ def test_a_failed_step_ends_in_one_sentence_and_leaves_its_output_in_the_log(
     with pytest.raises(Problem, match="it said: no such thing"):
         run_step("Try", ["sh", "-c", "echo no such thing; exit 3"], failure=lambda output: f"it said: {output}")
     assert "no such thing" in log.read_text(errors="replace")
+
+
+STEP = """
+import sys
+from verbs.steps import run_step
+run_step("Wait", ["sh", "-c", f"sleep 600 & echo $! > {sys.argv[1]}; wait"], failure=str)
+"""
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_an_interrupted_step_takes_all_it_started_with_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pid"
+    os.mkfifo(pipe)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+    with subprocess.Popen(
+        [sys.executable, "-c", STEP, str(pipe)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as step:
+        grandchild = int(pipe.read_text())
+        step.send_signal(signal.SIGINT)
+        assert step.wait(timeout=30) != 0
+    assert not alive(grandchild)
 
 
 @pytest.mark.parametrize(
