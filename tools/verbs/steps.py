@@ -119,3 +119,5 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             continue
     process.wait()
+    if process.stdout is not None:
+        process.stdout.read()  # ends when the last of the group, which all hold the pipe, is gone
