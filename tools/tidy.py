@@ -77,7 +77,12 @@ def check_layers(path: Path, lines: list[str]) -> Iterator[Finding]:
         if re.match(r"(acl|hccl|hixl|adxl|ge|graph)/", target):
             yield Finding(str(path), number, "layers", f"{target} is a vendor header; declare what is needed ourselves")
         if target.startswith(("torch/", "torch_npu/", "c10/", "ATen/")) and path.parts[:2] not in TORCH_FOLDERS:
-            yield Finding(str(path), number, "layers", f"{target}: only {' and '.join(map('/'.join, TORCH_FOLDERS))} may know torch")
+            yield Finding(
+                str(path),
+                number,
+                "layers",
+                f"{target}: only {' and '.join(map('/'.join, TORCH_FOLDERS))} may know torch",
+            )
         if path.parts[0] == "src" and target.startswith(("ascend_sim/", "bindings/")):
             yield Finding(str(path), number, "layers", f"{target} stands above src/onesided")
         parts = target.split("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -9,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 
 from .house import LOG, ROOT
 from .problem import Problem
@@ -85,12 +87,14 @@ def run_step(
     with Step(title) as step, open(LOG, "ab") as log:
         log.write(f"\n$ {' '.join(command)}\n".encode())
         log.flush()
-        process = subprocess.Popen(
-            command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
         tail: list[str] = []
+        process: subprocess.Popen[bytes] | None = None
         try:
+            with _interrupts_later():
+                process = subprocess.Popen(
+                    command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
             assert process.stdout is not None
             for raw in process.stdout:
                 log.write(raw)
@@ -101,10 +105,29 @@ def run_step(
                     step.note(f"{count[1]} of {count[2]}" if count else line.strip())
             code = process.wait()
         except BaseException:
-            _end_group(process)
+            if process is not None:
+                _end_group(process)
             raise
         if code != 0:
             raise Problem(f"{failure(chr(10).join(tail))} (the whole output is in {LOG.relative_to(ROOT)})")
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Holds an interrupt back until the end of the block: between fork and assignment it would lose us the process."""
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -119,5 +142,3 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             continue
     process.wait()
-    if process.stdout is not None:
-        process.stdout.read()  # ends when the last of the group, which all hold the pipe, is gone
