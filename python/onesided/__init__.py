@@ -25,7 +25,7 @@ _HOMES = {
     "host_tensor": "onesided.host_memory",
 }
 
-__all__ = [  # noqa: F822
+__all__ = [
     "Engine",
     "EngineError",
     "HostMemory",

@@ -153,4 +153,4 @@ def stats(device: int = 0) -> DeviceStats:
     raw = _RawStats()
     if code := runtime.onesided_sim_stats(ctypes.c_int32(device), ctypes.byref(raw)):
         raise SimError(f"no counters of device {device} (error {code})")
-    return DeviceStats(**{name: getattr(raw, name) for name, _ in _RawStats._fields_})
+    return DeviceStats(**{name: getattr(raw, name) for name in DeviceStats.__dataclass_fields__})

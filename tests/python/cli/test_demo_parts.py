@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from onesided.cli.demo import cluster, model
 from onesided.cli.demo.figures import Figures
 

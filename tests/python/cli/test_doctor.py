@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from onesided.ascend_sim import real_cann
 from onesided.cli import doctor, machine, preflight
 

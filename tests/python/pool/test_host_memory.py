@@ -6,8 +6,9 @@ import gc
 import threading
 
 import numpy as np
-import onesided
 import pytest
+
+import onesided
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 import tidy
 
 ROOT = Path(tidy.__file__).resolve().parents[1]

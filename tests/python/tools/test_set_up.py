@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from verbs import apt, package
 from verbs.problem import Problem
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 import tidy
 
 HEAD = "// Why: an example.\n"

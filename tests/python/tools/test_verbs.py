@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from verbs import environment, lock, package, stamps, tally
 from verbs.problem import Problem
 from verbs.steps import run_step
