@@ -4,9 +4,6 @@
 
 #include <algorithm>
 
-#include "onesided/transport/cma/factory.h"
-#include "onesided/transport/self/factory.h"
-
 namespace onesided {
 namespace {
 
@@ -26,12 +23,12 @@ Connections::Connections(Registry& registry, NotifyQueue& notifies, std::vector<
 
 Connections::~Connections() { close(); }
 
-Result<void> Connections::start(SessionOptions options) {
+Result<void> Connections::start(SessionOptions options, std::unique_ptr<CopyLink> self_link) {
   ONESIDED_TRY_ASSIGN(sessions, Sessions::create(std::move(options), *this));
   sessions_ = std::move(sessions);
   engine_id_ = sessions_->hello().engine_id;
   MutexLock lock(mutex_);
-  peers_[engine_id_] = std::make_shared<Peer>(engine_id_, instance(), registry_.table(), make_self_link());
+  peers_[engine_id_] = std::make_shared<Peer>(engine_id_, instance(), registry_.table(), std::move(self_link));
   return {};
 }
 
@@ -143,7 +140,7 @@ std::shared_ptr<Peer> Connections::by_session(const Session& session) {
 }
 
 Result<void> Connections::on_accepted(const std::shared_ptr<Session>& session) {
-  if (session->peer().local) allow_cma_from(session->peer().pid);
+  for (Transport* transport : transports_) transport->peer_accepted(session->peer());
   return guests_.on_accepted(session);
 }
 

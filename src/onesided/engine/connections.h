@@ -43,8 +43,8 @@ class Connections : private SessionEvents {
   Connections(Registry& registry, NotifyQueue& notifies, std::vector<Transport*> transports);
   ~Connections() override;
 
-  // Opens the listener. Once, first.
-  Result<void> start(SessionOptions options);
+  // Opens the listener. Once, first. `self_link` carries what this engine moves as its own peer.
+  Result<void> start(SessionOptions options, std::unique_ptr<CopyLink> self_link);
   const std::string& engine_id() const { return engine_id_; }
   const InstanceId& instance() const { return sessions_->hello().instance; }
 

@@ -54,7 +54,7 @@ Result<std::unique_ptr<Engine>> Engine::create(std::string_view local_engine, co
   }
   core->workers = std::make_unique<Workers>(options.worker_threads ? options.worker_threads : default_workers());
   core->connections = std::make_unique<Connections>(*core->registry, core->notifies, std::move(transports));
-  ONESIDED_TRY(core->connections->start(std::move(sessions)));
+  ONESIDED_TRY(core->connections->start(std::move(sessions), std::move(parts.self_link)));
   return std::unique_ptr<Engine>(new Engine(std::move(core)));
 }
 

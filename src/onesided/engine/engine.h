@@ -29,6 +29,7 @@ namespace onesided {
 struct EngineParts {
   using MakeTransport = std::function<Result<std::unique_ptr<Transport>>(const EngineOptions&, RegionAccess&)>;
   MemoryDevices devices;
+  std::unique_ptr<CopyLink> self_link;
   std::vector<std::pair<std::string, MakeTransport>> transports;  // by name, best first
 };
 

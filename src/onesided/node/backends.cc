@@ -8,6 +8,7 @@
 #include "onesided/device/host/factory.h"
 #include "onesided/node/open_engine.h"
 #include "onesided/transport/cma/factory.h"
+#include "onesided/transport/self/factory.h"
 #include "onesided/transport/shm/factory.h"
 #include "onesided/transport/tcp/factory.h"
 
@@ -47,6 +48,7 @@ EngineParts backends() {
   EngineParts parts;
   parts.devices.host = &shared_host_device();
   parts.devices.find_device = find_npu;
+  parts.self_link = make_self_link();
   parts.transports.emplace_back("shm", always(&make_shm_transport));
   parts.transports.emplace_back("cma", always(&make_cma_transport));
   parts.transports.emplace_back("tcp", make_tcp);

@@ -192,6 +192,8 @@ class Transport {
   // A link to the connected peer; destroying it ends all its work. May fail where reach() hoped (ptrace refused): the
   // engine notes why and tries the next transport. `peer` is channel->peer() and what the peer has told since.
   virtual Result<AnyLink> connect(std::shared_ptr<PeerChannel> channel, const PeerInfo& peer, Deadline deadline) = 0;
+  // Owner's side: a peer connected to this engine. From the session's thread; must not block.
+  virtual void peer_accepted(const PeerInfo&) {}
   // Owner's side: a data stream that a peer opened with open_stream(name()). Takes it over. Transports without streams
   // are never called.
   virtual void serve(Fd /*stream*/, std::shared_ptr<PeerChannel> /*channel*/) {}

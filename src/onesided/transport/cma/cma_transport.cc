@@ -173,14 +173,13 @@ class CmaTransport : public Transport {
     ONESIDED_TRY(link->prove());
     return AnyLink(std::unique_ptr<CopyLink>(std::move(link)));
   }
+  void peer_accepted(const PeerInfo& peer) override {
+    if (peer.local && yama_scope() == 1) ::prctl(PR_SET_PTRACER, static_cast<unsigned long>(peer.pid), 0, 0, 0);
+  }
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> make_cma_transport() { return std::make_unique<CmaTransport>(); }
-
-void allow_cma_from(int pid) {
-  if (yama_scope() == 1) ::prctl(PR_SET_PTRACER, static_cast<unsigned long>(pid), 0, 0, 0);
-}
 
 }  // namespace onesided

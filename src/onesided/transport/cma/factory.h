@@ -8,11 +8,9 @@
 
 namespace onesided {
 
-// Reaches processes of the same host and user that the kernel lets us attach to (connect() tries).
+// Reaches processes of the same host and user that the kernel lets us attach to (connect() tries). On the owner's side,
+// where the Yama module asks a process to name who may attach to it, it names the local peer that connected last: the
+// kernel remembers one name per process.
 std::unique_ptr<Transport> make_cma_transport();
-
-// Owner's side, when a local peer has connected: where the Yama module asks a process to name who may attach to it,
-// names this peer. The kernel remembers one name per process, the latest.
-void allow_cma_from(int pid);
 
 }  // namespace onesided
