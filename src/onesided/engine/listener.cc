@@ -40,6 +40,8 @@ Result<Fd> listen_on(const SocketAddress& address, const std::string& what, bool
   if (reuse) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (address.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   if (::bind(socket.get(), address.get(), address.length) != 0) return bind_error(what, errno);
+  // Connections inherit it: those that outlive a killed engine must not block its successor on a port it was given.
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::listen(socket.get(), kBacklog) != 0) return bind_error(what, errno);
   return socket;
 }

@@ -1,0 +1,69 @@
+"""A process with one engine and one registered buffer, driven by JSON lines: the other end of the process tests.
+
+Started as `python engine_peer.py '{"transports": "shm", "nbytes": 1024, "fill": 1}'`; the first line it prints says who it
+is, then one line answers each command.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import sys
+
+import numpy as np
+
+import onesided
+
+
+def answer(**values: object) -> None:
+    print(json.dumps(values), flush=True)
+
+
+def main() -> None:
+    wanted = json.loads(sys.argv[1])
+    options = {"transports": wanted["transports"], **wanted.get("options", {})}
+    engine = onesided.Engine(wanted.get("local_engine", "127.0.0.1:0"), options)
+    nbytes = wanted["nbytes"]
+    if "shm" in wanted["transports"]:
+        memory = onesided.host_pool(nbytes)
+        data = memory.numpy()
+    else:
+        # Anonymous memory that is not there until it is touched.
+        memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE)
+        data = np.frombuffer(memory, np.uint8)
+    if "fill" in wanted:
+        data[:] = wanted["fill"]
+    address = data.ctypes.data
+    handle = engine.register_mem(address, nbytes)
+    if "connect" in wanted:
+        engine.connect(wanted["connect"])
+    answer(id=engine.id, address=address, nbytes=nbytes)
+    for line in sys.stdin:
+        command, *arguments = json.loads(line)
+        if command == "describe":
+            answer(blob=engine.describe([(address, nbytes)]).hex())
+        elif command == "deregister":
+            engine.deregister_mem(handle)
+            answer(done=True)
+        elif command == "register":
+            handle = engine.register_mem(address, nbytes)
+            answer(done=True)
+        elif command == "poke":
+            offset, value, count = arguments
+            data[offset : offset + count] = value
+            answer(done=True)
+        elif command == "peek":
+            offset, count = arguments
+            answer(data=data[offset : offset + count].tolist())
+        elif command == "notifies":
+            answer(notifies=[[name, message.hex()] for name, message in engine.get_notifies()])
+        elif command == "exit":
+            engine.close()
+            answer(done=True)
+            return
+        else:
+            answer(error=f"unknown command {command}")
+
+
+if __name__ == "__main__":
+    main()
