@@ -27,7 +27,8 @@ __attribute__((target("avx2"))) void copy_non_temporal(char* to, const char* fro
   to += head, from += head, nbytes -= head;
   for (; nbytes >= 128; nbytes -= 128, from += 128, to += 128)
     for (int i = 0; i < 128; i += 32)
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i)));
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
+                          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i)));
   _mm_sfence();
   std::memcpy(to, from, nbytes);
 }

@@ -1,5 +1,5 @@
-// Why: every figure is a ratio to what the machine can do at best, measured in the same run: a copy over mapped memory, the
-// system call with full vectors, a socket. Nothing here uses the engine.
+// Why: every figure is a ratio to what the machine can do at best, measured in the same run: a copy over mapped memory,
+// the system call with full vectors, a socket. Nothing here uses the engine.
 #pragma once
 
 #include <cstdint>

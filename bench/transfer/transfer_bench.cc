@@ -1,5 +1,5 @@
-// Why: READs between two processes beside what the machine can do at best, in one run: the same buffers, rounds of each in
-// turn, bytes checked. One JSON object a line on stdout; bench/transfer/run.py makes the table.
+// Why: READs between two processes beside what the machine can do at best, in one run: the same buffers, rounds of each
+// in turn, bytes checked. One JSON object a line on stdout; bench/transfer/run.py makes the table.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -89,7 +89,8 @@ constexpr const char* kTransports[] = {"shm", "cma", "tcp"};
   me.port = serve_raw_socket(plain, kCongestion);
   std::vector<std::unique_ptr<Engine>> engines;
   for (int i = 0; i < 3; ++i) {
-    engines.push_back(need(open_engine("127.0.0.1:0", {{"transports", kTransports[i]}, {"tcp_congestion", kCongestion}})));
+    engines.push_back(
+        need(open_engine("127.0.0.1:0", {{"transports", kTransports[i]}, {"tcp_congestion", kCongestion}})));
     need(engines.back()->register_mem(i == 0 ? me.shared : me.plain, nbytes, MemType::kHost));
     std::snprintf(me.engines[i], sizeof(me.engines[i]), "%s", engines.back()->id().c_str());
   }
@@ -130,7 +131,8 @@ std::vector<Range> ranges_of(const Shape& shape, std::uint64_t buffer, std::mt19
     std::shuffle(from.begin(), from.end(), random);
     std::shuffle(to.begin(), to.end(), random);
   }
-  for (std::uint64_t i = 0; i < shape.count; ++i) ranges[i] = {from[i] * shape.nbytes, to[i] * shape.nbytes, shape.nbytes};
+  for (std::uint64_t i = 0; i < shape.count; ++i)
+    ranges[i] = {from[i] * shape.nbytes, to[i] * shape.nbytes, shape.nbytes};
   return ranges;
 }
 
@@ -155,11 +157,12 @@ void print_row(const Series& series, const Shape& shape) {
   const double median = us[us.size() / 2], best = us.front(), p99 = us[us.size() * 99 / 100];
   const double bytes = static_cast<double>(shape.nbytes * shape.count);
   fmt::print(
-      "{{\"peer\": \"{}\", \"transport\": \"{}\", \"op\": \"READ\", \"size\": {}, \"count\": {}, \"median_us\": {:.3f}, "
+      "{{\"peer\": \"{}\", \"transport\": \"{}\", \"op\": \"READ\", \"size\": {}, \"count\": {}, \"median_us\": "
+      "{:.3f}, "
       "\"best_us\": {:.3f}, \"p99_us\": {:.3f}, \"median_gbps\": {:.3f}, \"best_gbps\": {:.3f}, \"verified\": {}, "
       "\"reader_cores\": {:.2f}, \"owner_cores\": {:.2f}, \"runs\": {}}}\n",
-      series.peer, series.transport, shape.nbytes, shape.count, median, best, p99, bytes / median / 1e3, bytes / best / 1e3,
-      series.verified, series.reader / series.wall, series.owner / series.wall, us.size());
+      series.peer, series.transport, shape.nbytes, shape.count, median, best, p99, bytes / median / 1e3,
+      bytes / best / 1e3, series.verified, series.reader / series.wall, series.owner / series.wall, us.size());
   std::fflush(stdout);
 }
 
@@ -174,7 +177,8 @@ class Reader {
     mapped_ = static_cast<const char*>(mapped);
     socket_ = connect_raw_socket(owner.port, kCongestion);
     for (int i = 0; i < 3; ++i) {
-      engines_.push_back(need(open_engine("127.0.0.1:0", {{"transports", kTransports[i]}, {"tcp_congestion", kCongestion}})));
+      engines_.push_back(
+          need(open_engine("127.0.0.1:0", {{"transports", kTransports[i]}, {"tcp_congestion", kCongestion}})));
       need(engines_.back()->register_mem(address_of(target_), owner.nbytes, MemType::kHost));
       need(engines_.back()->connect(owner.engines[i], 10'000));
     }
@@ -198,18 +202,25 @@ class Reader {
   // What is not a bandwidth: one line each.
   void measure_extras() {
     extra("init_ms", [] { need(open_engine("127.0.0.1:0", {})); }, 1e-3, 9);
-    extra("register_1gib_ms", [&] {
-      auto& engine = *engines_[1];
-      // Another range of the same size: the buffer itself is registered already.
-      need(engine.deregister_mem(need(engine.register_mem(address_of(mapped_), owner_.nbytes, MemType::kHost)), 1000));
-    }, 1e-3, 9);
-    extra("connect_first_read_ms", [&] {
-      auto& engine = *engines_[0];
-      const TransferItem item{address_of(target_), owner_.shared, 4096};
-      need(engine.disconnect(owner_.engines[0]));
-      need(engine.connect(owner_.engines[0], 10'000));
-      need(engine.transfer_sync(owner_.engines[0], Op::kRead, TransferList{{&item, 1}}, 10'000));
-    }, 1e-3, 9);
+    extra(
+        "register_1gib_ms",
+        [&] {
+          auto& engine = *engines_[1];
+          // Another range of the same size: the buffer itself is registered already.
+          need(engine.deregister_mem(need(engine.register_mem(address_of(mapped_), owner_.nbytes, MemType::kHost)),
+                                     1000));
+        },
+        1e-3, 9);
+    extra(
+        "connect_first_read_ms",
+        [&] {
+          auto& engine = *engines_[0];
+          const TransferItem item{address_of(target_), owner_.shared, 4096};
+          need(engine.disconnect(owner_.engines[0]));
+          need(engine.connect(owner_.engines[0], 10'000));
+          need(engine.transfer_sync(owner_.engines[0], Op::kRead, TransferList{{&item, 1}}, 10'000));
+        },
+        1e-3, 9);
     measure_many_items();
     measure_small_beside_huge();
     measure_idle();
@@ -225,13 +236,21 @@ class Reader {
     std::vector<Series> all;
     for (const auto way : copy_ways()) {
       const char* names[] = {"memcpy", "strings", "nontemporal"};
-      all.push_back({fmt::format("raw_copy_{}", names[static_cast<int>(way)]), "shm",
-                     [this, way](auto ranges) { raw_copy(way, target_, mapped_, ranges); return true; }, {}});
+      all.push_back({fmt::format("raw_copy_{}", names[static_cast<int>(way)]),
+                     "shm",
+                     [this, way](auto ranges) {
+                       raw_copy(way, target_, mapped_, ranges);
+                       return true;
+                     },
+                     {}});
     }
     all.push_back(ours(0));
-    all.push_back({"raw_process_vm", "cma", [this](auto ranges) {
+    all.push_back({"raw_process_vm",
+                   "cma",
+                   [this](auto ranges) {
                      return raw_process_vm(owner_.pid, target_, reinterpret_cast<const char*>(owner_.plain), ranges);
-                   }, {}});
+                   },
+                   {}});
     all.push_back(ours(1));
     all.push_back({"raw_socket", "tcp", [this](auto ranges) { return raw_socket(socket_, target_, ranges); }, {}});
     all.push_back(ours(2));
@@ -239,14 +258,19 @@ class Reader {
   }
 
   Series ours(int which) {
-    return {"onesided", kTransports[which], [this, which](std::span<const Range> ranges) {
+    return {"onesided",
+            kTransports[which],
+            [this, which](std::span<const Range> ranges) {
               const std::uint64_t base = which == 0 ? owner_.shared : owner_.plain;
               items_.clear();
-              for (const auto& range : ranges) items_.push_back({address_of(target_ + range.to), base + range.from, range.nbytes});
-              const auto done = engines_[which]->transfer_sync(owner_.engines[which], Op::kRead, TransferList{items_}, 60'000);
+              for (const auto& range : ranges)
+                items_.push_back({address_of(target_ + range.to), base + range.from, range.nbytes});
+              const auto done =
+                  engines_[which]->transfer_sync(owner_.engines[which], Op::kRead, TransferList{items_}, 60'000);
               if (!done.ok()) fmt::print(stderr, "{}\n", done.error().to_string());
               return done.ok();
-            }, {}};
+            },
+            {}};
   }
 
   void extra(const char* name, const std::function<void()>& run, double scale, int times) {
@@ -257,7 +281,8 @@ class Reader {
       us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
     }
     std::sort(us.begin(), us.end());
-    fmt::print("{{\"extra\": \"{}\", \"median\": {:.4f}, \"best\": {:.4f}}}\n", name, us[us.size() / 2] * scale, us[0] * scale);
+    fmt::print("{{\"extra\": \"{}\", \"median\": {:.4f}, \"best\": {:.4f}}}\n", name, us[us.size() / 2] * scale,
+               us[0] * scale);
     std::fflush(stdout);
   }
 
@@ -266,22 +291,25 @@ class Reader {
     if (owner_.nbytes < shape.nbytes * shape.count) return;
     const auto ranges = ranges_of(shape, owner_.nbytes, random_);
     items_.clear();
-    for (const auto& range : ranges) items_.push_back({address_of(target_ + range.to), owner_.shared + range.from, range.nbytes});
+    for (const auto& range : ranges)
+      items_.push_back({address_of(target_ + range.to), owner_.shared + range.from, range.nbytes});
     std::vector<double> raw, whole, submit;
     for (int i = 0; i < 5; ++i) {
       auto start = Clock::now();
       raw_copy(CopyWay::kMemcpy, target_, mapped_, ranges);
       raw.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
       start = Clock::now();
-      const auto transfer = need(engines_[0]->transfer_async(owner_.engines[0], Op::kRead, TransferList{items_}, 60'000));
+      const auto transfer =
+          need(engines_[0]->transfer_async(owner_.engines[0], Op::kRead, TransferList{items_}, 60'000));
       submit.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
       (void)transfer->wait(Deadline::never());
       whole.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
     }
     for (auto* series : {&raw, &whole, &submit}) std::sort(series->begin(), series->end());
-    fmt::print("{{\"extra\": \"items_100k_over_copy_us_per_item\", \"median\": {:.4f}, \"best\": {:.4f}}}\n", (whole[2] - raw[2]) / 1e5,
-               (whole[0] - raw[0]) / 1e5);
-    fmt::print("{{\"extra\": \"items_100k_submit_ms\", \"median\": {:.4f}, \"best\": {:.4f}}}\n", submit[2] / 1e3, submit[0] / 1e3);
+    fmt::print("{{\"extra\": \"items_100k_over_copy_us_per_item\", \"median\": {:.4f}, \"best\": {:.4f}}}\n",
+               (whole[2] - raw[2]) / 1e5, (whole[0] - raw[0]) / 1e5);
+    fmt::print("{{\"extra\": \"items_100k_submit_ms\", \"median\": {:.4f}, \"best\": {:.4f}}}\n", submit[2] / 1e3,
+               submit[0] / 1e3);
   }
 
   void measure_small_beside_huge() {
@@ -298,7 +326,8 @@ class Reader {
       }
     }
     std::sort(us.begin(), us.end());
-    fmt::print("{{\"extra\": \"small_beside_huge_p99_us\", \"median\": {:.3f}, \"best\": {:.3f}}}\n", us[us.size() * 99 / 100], us[us.size() / 2]);
+    fmt::print("{{\"extra\": \"small_beside_huge_p99_us\", \"median\": {:.3f}, \"best\": {:.3f}}}\n",
+               us[us.size() * 99 / 100], us[us.size() / 2]);
   }
 
   void measure_idle() {

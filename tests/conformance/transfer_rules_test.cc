@@ -154,7 +154,7 @@ TEST_P(TransferRules, WaitOfTheCallerEndsAndTheTransferGoesOn) {
 }
 
 TEST_P(TransferRules, DeadlineEndsTheTransferAndNothingMovesAfterwards) {
-  const auto theirs = memory(512 * kMiB), mine = memory(512 * kMiB);
+  const auto theirs = memory(256 * kMiB), mine = memory(256 * kMiB);
   std::memset(theirs->data(), 1, theirs->size());
   add(owner(), *theirs);
   add(reader(), *mine);

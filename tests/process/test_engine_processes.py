@@ -26,14 +26,19 @@ def status_of(call, *args, **kwargs) -> Status:
 
 @pytest.mark.parametrize("transports", TRANSPORTS)
 def test_peer_killed_in_a_1_gib_read(transports):
-    with onesided.Engine("127.0.0.1:0", {"transports": transports}) as engine, Peer(transports, 4096, fill=3) as bystander:
+    with (
+        onesided.Engine("127.0.0.1:0", {"transports": transports}) as engine,
+        Peer(transports, 4096, fill=3) as bystander,
+    ):
         target, small = Target(engine, GIB), Target(engine, 4096)
         engine.connect(bystander.id)
         for percent in (10, 50, 90):
             with Peer(transports, GIB) as peer:
                 engine.connect(peer.id)
                 request = engine.transfer_async(peer.id, "READ", [(target.address, peer.address, GIB)])
-                assert until(lambda: request.bytes_done >= GIB * percent // 100 or request.status() != TransferStatus.WAITING)
+                assert until(
+                    lambda: request.bytes_done >= GIB * percent // 100 or request.status() != TransferStatus.WAITING
+                )
                 peer.kill()
                 # 1 s is promised; a loaded machine gets more before the test gives up.
                 status = request.wait(timeout_ms=10_000)
@@ -41,7 +46,12 @@ def test_peer_killed_in_a_1_gib_read(transports):
                 if status == TransferStatus.FAILED:
                     assert request.error.status == Status.PEER_LOST, request.error
                     assert request.bytes_done < GIB
-                assert until(lambda: status_of(engine.transfer_sync, peer.id, "READ", [(target.address, peer.address, 1)]) == Status.PEER_LOST)
+                assert until(
+                    lambda: (
+                        status_of(engine.transfer_sync, peer.id, "READ", [(target.address, peer.address, 1)])
+                        == Status.PEER_LOST
+                    )
+                )
                 engine.transfer_sync(bystander.id, "READ", [(small.address, bystander.address, 4096)])
         assert (small.data == 3).all()
         assert target.intact() and small.intact()
@@ -67,7 +77,10 @@ def status_of_or_none(engine, peer, target):
 
 @pytest.mark.parametrize("transports", ["shm", "cma"])
 def test_frozen_peer_is_read_all_the_same(transports):
-    with onesided.Engine("127.0.0.1:0", {"transports": transports}) as engine, Peer(transports, 1 << 20, fill=5) as peer:
+    with (
+        onesided.Engine("127.0.0.1:0", {"transports": transports}) as engine,
+        Peer(transports, 1 << 20, fill=5) as peer,
+    ):
         target = Target(engine, 1 << 20)
         engine.connect(peer.id)
         peer.freeze()
@@ -80,12 +93,19 @@ def test_frozen_peer_is_read_all_the_same(transports):
 
 def test_frozen_peer_on_tcp_is_a_timeout():
     nbytes = 64 << 20
-    with onesided.Engine("127.0.0.1:0", {"transports": "tcp"}) as engine, Peer("tcp", nbytes, fill=6) as peer, Peer("tcp", 4096, fill=7) as other:
+    with (
+        onesided.Engine("127.0.0.1:0", {"transports": "tcp"}) as engine,
+        Peer("tcp", nbytes, fill=6) as peer,
+        Peer("tcp", 4096, fill=7) as other,
+    ):
         target, small = Target(engine, nbytes), Target(engine, 4096)
         engine.connect(peer.id)
         engine.connect(other.id)
         peer.freeze()
-        requests = [engine.transfer_async(peer.id, "READ", [(target.address, peer.address, nbytes)], timeout_ms=500) for _ in range(21)]
+        requests = [
+            engine.transfer_async(peer.id, "READ", [(target.address, peer.address, nbytes)], timeout_ms=500)
+            for _ in range(21)
+        ]
         engine.transfer_sync(other.id, "READ", [(small.address, other.address, 4096)], timeout_ms=10_000)
         for request in requests:
             assert request.wait(timeout_ms=10_000) == TransferStatus.TIMEOUT
@@ -143,7 +163,10 @@ def test_black_holed_peers_hurt_nobody():
         target = Target(engine, 1 << 20)
         engine.connect(peer.id)
         outcomes = []
-        threads = [threading.Thread(target=lambda: outcomes.append(status_of(engine.connect, hole, timeout_ms=500))) for _ in range(10)]
+        threads = [
+            threading.Thread(target=lambda: outcomes.append(status_of(engine.connect, hole, timeout_ms=500)))
+            for _ in range(10)
+        ]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
@@ -159,7 +182,10 @@ def test_black_holed_peers_hurt_nobody():
 
 @pytest.mark.parametrize("transports", TRANSPORTS)
 def test_churn_leaves_nothing_behind(transports):
-    with onesided.Engine("127.0.0.1:0", {"transports": transports}) as engine, Peer(transports, 1 << 16, fill=8) as peer:
+    with (
+        onesided.Engine("127.0.0.1:0", {"transports": transports}) as engine,
+        Peer(transports, 1 << 16, fill=8) as peer,
+    ):
         target = Target(engine, 1 << 16)
 
         def cycle() -> None:
@@ -177,7 +203,9 @@ def test_churn_leaves_nothing_behind(transports):
                 short_lived.connect(peer.id, timeout_ms=10_000)
 
         def settled() -> bool:
-            return all(abs(now - then) <= slack for now, then, slack in zip(footprint(), before, (2, 2, 10), strict=True))
+            return all(
+                abs(now - then) <= slack for now, then, slack in zip(footprint(), before, (2, 2, 10), strict=True)
+            )
 
         assert until(settled), (before, footprint())
 
@@ -241,7 +269,10 @@ def test_forked_child_is_told_so_at_once():
 
 @pytest.mark.parametrize("transports", TRANSPORTS)
 def test_ipv6(transports):
-    with onesided.Engine("[::1]:0", {"transports": transports}) as engine, Peer(transports, 4096, fill=2, local_engine="[::1]:0") as peer:
+    with (
+        onesided.Engine("[::1]:0", {"transports": transports}) as engine,
+        Peer(transports, 4096, fill=2, local_engine="[::1]:0") as peer,
+    ):
         assert peer.id.startswith("[::1]:") and engine.id.startswith("[::1]:")
         target = Target(engine, 4096)
         engine.connect(peer.id)
@@ -259,7 +290,10 @@ def test_regions_beyond_4_gib(transports):
             peer.ask("poke", offset, 77, 200)
             engine.transfer_sync(peer.id, "READ", [(target.address, peer.address + offset, 200)])
             assert (target.data[:200] == 77).all()
-        assert status_of(engine.transfer_sync, peer.id, "READ", [(target.address, peer.address + nbytes - 100, 101)]) == Status.PARAM_INVALID
+        assert (
+            status_of(engine.transfer_sync, peer.id, "READ", [(target.address, peer.address + nbytes - 100, 101)])
+            == Status.PARAM_INVALID
+        )
 
 
 def test_killed_owners_leave_no_shared_memory():
@@ -285,7 +319,10 @@ def test_memory_registered_while_the_owner_is_frozen_cannot_be_but_what_it_had_c
         target = Target(engine, 1 << 20)
         engine.connect(peer.id)
         peer.ask("deregister")
-        assert status_of(engine.transfer_sync, peer.id, "READ", [(target.address, peer.address, 16)]) == Status.PARAM_INVALID
+        assert (
+            status_of(engine.transfer_sync, peer.id, "READ", [(target.address, peer.address, 16)])
+            == Status.PARAM_INVALID
+        )
         peer.ask("register")
         peer.freeze()
         engine.transfer_sync(peer.id, "READ", [(target.address, peer.address, 1 << 20)])

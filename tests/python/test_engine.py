@@ -59,7 +59,9 @@ def test_array_of_descriptors_and_100k_items(pair):
     owner.register_mem(addr(theirs), theirs.nbytes)
     reader.register_mem(addr(mine), mine.nbytes)
     order = np.random.default_rng(3).permutation(count).astype(np.uint64) * np.uint64(64)
-    descs = np.stack([order + np.uint64(addr(mine)), order + np.uint64(addr(theirs)), np.full(count, 64, np.uint64)], axis=1)
+    descs = np.stack(
+        [order + np.uint64(addr(mine)), order + np.uint64(addr(theirs)), np.full(count, 64, np.uint64)], axis=1
+    )
     reader.transfer_sync(owner.id, "READ", descs, timeout_ms=20_000)
     assert (mine == theirs).all()
     mine[:] = 0
@@ -72,8 +74,20 @@ def test_array_of_descriptors_and_100k_items(pair):
 
 
 @pytest.mark.parametrize(
-    "descs", [[], [(0, 1, 1)], [(1, 0, 1)], [(1, 1, 0)], [(1, 1)], [1], 5, [("a", 1, 1)], [(-1, 1, 1)], [(1 << 64, 1, 1)],
-              [((1 << 64) - 1, 1, 2)]]
+    "descs",
+    [
+        [],
+        [(0, 1, 1)],
+        [(1, 0, 1)],
+        [(1, 1, 0)],
+        [(1, 1)],
+        [1],
+        5,
+        [("a", 1, 1)],
+        [(-1, 1, 1)],
+        [(1 << 64, 1, 1)],
+        [((1 << 64) - 1, 1, 2)],
+    ],
 )
 def test_bad_descriptors(pair, descs):
     reader, owner = pair
@@ -88,9 +102,18 @@ def test_one_byte_out_of_range(pair):
     owner.register_mem(addr(theirs) + middle, middle)
     reader.register_mem(addr(mine), mine.nbytes)
     for offset, nbytes in [(middle - 1, 10), (middle, middle + 1), (2 * middle, 1), (0, 1)]:
-        assert status_of(reader.transfer_sync, owner.id, "READ", [(addr(mine), addr(theirs) + offset, nbytes)]) == Status.PARAM_INVALID
-        assert status_of(reader.transfer_sync, owner.id, "WRITE", [(addr(mine), addr(theirs) + offset, nbytes)]) == Status.PARAM_INVALID
-    assert status_of(reader.transfer_sync, owner.id, "READ", [(addr(mine) + 1, addr(theirs) + middle, mine.nbytes)]) == Status.PARAM_INVALID
+        assert (
+            status_of(reader.transfer_sync, owner.id, "READ", [(addr(mine), addr(theirs) + offset, nbytes)])
+            == Status.PARAM_INVALID
+        )
+        assert (
+            status_of(reader.transfer_sync, owner.id, "WRITE", [(addr(mine), addr(theirs) + offset, nbytes)])
+            == Status.PARAM_INVALID
+        )
+    assert (
+        status_of(reader.transfer_sync, owner.id, "READ", [(addr(mine) + 1, addr(theirs) + middle, mine.nbytes)])
+        == Status.PARAM_INVALID
+    )
     assert not mine.any()
 
 
@@ -139,7 +162,10 @@ def test_descriptors_are_bound_to_a_registration(pair):
     assert request.wait() == TransferStatus.FAILED and request.error.status == Status.STALE
     assert {item.status for item in request.items} == {Status.STALE}
     for cut in range(0, 60):
-        assert status_of(reader.import_desc, owner.describe([(addr(theirs), 1)])[:cut]) in (Status.PARAM_INVALID, Status.UNSUPPORTED)
+        assert status_of(reader.import_desc, owner.describe([(addr(theirs), 1)])[:cut]) in (
+            Status.PARAM_INVALID,
+            Status.UNSUPPORTED,
+        )
 
 
 def test_itself():
@@ -181,7 +207,10 @@ def test_options():
     assert status_of(onesided.Engine, "127.0.0.1:0", {"transports": "shm,rdma"}) == Status.PARAM_INVALID
     assert status_of(onesided.Engine, "127.0.0.1:0", {"worker_threads": "0"}) == Status.PARAM_INVALID
     assert status_of(onesided.Engine, "nonsense:port") == Status.PARAM_INVALID
-    with onesided.Engine("127.0.0.1:0", {"auto_connect": "1", "worker_threads": "2", "transports": "cma"}) as a, onesided.Engine() as b:
+    with (
+        onesided.Engine("127.0.0.1:0", {"auto_connect": "1", "worker_threads": "2", "transports": "cma"}) as a,
+        onesided.Engine() as b,
+    ):
         theirs, mine = buffer(100, 7), buffer(100)
         b.register_mem(addr(theirs), 100)
         a.register_mem(addr(mine), 100)
