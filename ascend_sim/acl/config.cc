@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
 
+#include "ascend_sim/acl/sizes.h"
 #include "onesided/base/align.h"
 
 namespace onesided::sim {
@@ -72,6 +74,14 @@ std::vector<int> parse_visible_devices(std::string_view text, int machine_device
 
 Result<Config> Config::from_environment() {
   Config config;
+  config.machine = environment("ONESIDED_SIM_MACHINE", "default");
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
+  if (config.machine.size() > 32 || !std::all_of(config.machine.begin(), config.machine.end(), plain)) {
+    return Error{Status::kParamInvalid,
+                 fmt::format("ONESIDED_SIM_MACHINE is '{}', not a name of up to 32 letters, digits, "
+                             "'-' and '_'",
+                             config.machine)};
+  }
   const auto devices = environment("ONESIDED_SIM_DEVICES", "2");
   if (!parse_integer(devices, &config.machine_devices) || config.machine_devices < 1 ||
       config.machine_devices > kMaxDevices) {
@@ -84,6 +94,9 @@ Result<Config> Config::from_environment() {
   if (config.hbm_bytes == 0) {
     return Error{Status::kParamInvalid, "ONESIDED_SIM_HBM is less than one 2 MiB page"};
   }
+  auto faults = FaultPlan::parse(environment("ONESIDED_SIM_FAULTS", ""));
+  if (!faults.ok()) return faults.error().with_context("ONESIDED_SIM_FAULTS");
+  config.faults = std::move(*faults);
   config.soc_name = environment("ONESIDED_SIM_SOC", "Ascend910B3");
   if (const char* visible = std::getenv("ASCEND_RT_VISIBLE_DEVICES")) {
     config.visible = parse_visible_devices(visible, config.machine_devices);

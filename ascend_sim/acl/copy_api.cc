@@ -3,6 +3,7 @@
 
 #include "ascend_sim/acl/call.h"
 #include "ascend_sim/acl/copy.h"
+#include "ascend_sim/acl/functions.h"
 #include "ascend_sim/acl/runtime.h"
 
 namespace onesided::sim {

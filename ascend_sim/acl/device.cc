@@ -6,11 +6,16 @@
 
 #include "ascend_sim/acl/errors.h"
 #include "ascend_sim/acl/ledger.h"
+#include "ascend_sim/faults/faults.h"
 #include "onesided/base/log.h"
 
 namespace onesided::sim {
 
 Result<void> DeviceState::charge(std::uint64_t nbytes) {
+  const std::uint64_t cap = faults().cap_bytes();
+  if (cap != 0 && used_.load(std::memory_order_relaxed) + nbytes > cap) {
+    return Error{Status::kResourceExhausted, fmt::format("ONESIDED_SIM_FAULTS caps this process at {} bytes", cap)};
+  }
   ONESIDED_TRY_ASSIGN(ledger, Ledger::machine());
   ONESIDED_TRY(ledger->charge(physical_, nbytes, capacity_bytes_));
   const std::uint64_t used = used_.fetch_add(nbytes, std::memory_order_relaxed) + nbytes;

@@ -6,6 +6,7 @@
 
 #include "ascend_sim/acl/call.h"
 #include "ascend_sim/acl/config.h"
+#include "ascend_sim/acl/functions.h"
 #include "ascend_sim/acl/ledger.h"
 #include "ascend_sim/acl/runtime.h"
 #include "ascend_sim/acl/torch_router.h"

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "ascend_sim/acl/call.h"
+#include "ascend_sim/acl/functions.h"
 #include "onesided/base/log.h"
 #include "onesided/base/mutex.h"
 

@@ -100,8 +100,9 @@ Result<Ledger*> Ledger::join() {
   const auto system_error = [](const char* what) {
     return Error{Status::kFailed, fmt::format("the simulated machine's books: {}: {}", what, std::strerror(errno))};
   };
-  ONESIDED_TRY_ASSIGN(door, lock_ledger_door());
-  ONESIDED_TRY_ASSIGN(living, open_living_ledgers());
+  const std::string& machine_name = Config::active()->machine;
+  ONESIDED_TRY_ASSIGN(door, lock_ledger_door(machine_name));
+  ONESIDED_TRY_ASSIGN(living, open_living_ledgers(machine_name));
   const auto map = [](int fd) {
     void* mapped = ::mmap(nullptr, sizeof(Books), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return mapped == MAP_FAILED ? nullptr : static_cast<Books*>(mapped);
@@ -112,7 +113,7 @@ Result<Ledger*> Ledger::join() {
     Books* books = map(file.get());
     if (!books) return system_error("mmap");
     if (books->magic == kMagic) {
-      ONESIDED_TRY_ASSIGN(name, announce_ledger(file.get()));
+      ONESIDED_TRY_ASSIGN(name, announce_ledger(machine_name, file.get()));
       return new Ledger(books, std::move(file), std::move(name));
     }
     ::munmap(books, sizeof(Books));
@@ -129,7 +130,7 @@ Result<Ledger*> Ledger::join() {
   ::pthread_mutex_init(&books->mutex, &attributes);
   ::pthread_mutexattr_destroy(&attributes);
   books->magic = kMagic;
-  ONESIDED_TRY_ASSIGN(name, announce_ledger(file.get()));
+  ONESIDED_TRY_ASSIGN(name, announce_ledger(machine_name, file.get()));
   return new Ledger(books, std::move(file), std::move(name));
 }
 

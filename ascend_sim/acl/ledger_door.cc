@@ -21,7 +21,7 @@
 namespace onesided::sim {
 namespace {
 
-std::string name_prefix() { return fmt::format("onesided-sim/{}/", ::geteuid()); }
+std::string name_prefix(const std::string& machine) { return fmt::format("onesided-sim/{}/{}/", ::geteuid(), machine); }
 
 // A socket bound to an abstract name; errno in the error's place: EADDRINUSE is an answer, not a failure.
 int bind_abstract(const std::string& name, Fd* socket) {
@@ -65,11 +65,11 @@ Result<Fd> open_ledger_of(int pid, int fd) {
 
 }  // namespace
 
-Result<Fd> lock_ledger_door() {
+Result<Fd> lock_ledger_door(const std::string& machine) {
   const auto deadline = Deadline::after_ms(5000);
   while (true) {
     Fd socket;
-    const int error = bind_abstract(name_prefix() + "door", &socket);
+    const int error = bind_abstract(name_prefix(machine) + "door", &socket);
     if (error == 0) return socket;
     if (error != EADDRINUSE) {
       return Error{Status::kFailed, fmt::format("cannot lock the simulated machine's books: {}", std::strerror(error))};
@@ -82,11 +82,11 @@ Result<Fd> lock_ledger_door() {
   }
 }
 
-Result<std::vector<Fd>> open_living_ledgers() {
+Result<std::vector<Fd>> open_living_ledgers(const std::string& machine) {
   std::ifstream sockets("/proc/net/unix");
   if (!sockets)
     return Error{Status::kFailed, "cannot read /proc/net/unix, where processes of the simulated machine meet"};
-  const std::string wanted = "@" + name_prefix();
+  const std::string wanted = "@" + name_prefix(machine);
   std::vector<Fd> ledgers;
   for (std::string line; std::getline(sockets, line);) {
     const auto at = line.rfind(wanted);
@@ -100,9 +100,9 @@ Result<std::vector<Fd>> open_living_ledgers() {
   return ledgers;
 }
 
-Result<Fd> announce_ledger(int ledger_fd) {
+Result<Fd> announce_ledger(const std::string& machine, int ledger_fd) {
   Fd socket;
-  const int error = bind_abstract(fmt::format("{}{}/{}", name_prefix(), ::getpid(), ledger_fd), &socket);
+  const int error = bind_abstract(fmt::format("{}{}/{}", name_prefix(machine), ::getpid(), ledger_fd), &socket);
   if (error != 0) {
     return Error{Status::kFailed,
                  fmt::format("cannot announce the simulated machine's books: {}", std::strerror(error))};

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ascend_sim/acl/call.h"
+#include "ascend_sim/acl/functions.h"
 #include "ascend_sim/acl/runtime.h"
 #include "ascend_sim/acl/trace.h"
 #include "onesided/base/log.h"

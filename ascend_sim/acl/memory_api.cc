@@ -8,6 +8,7 @@
 
 #include "ascend_sim/acl/call.h"
 #include "ascend_sim/acl/fork.h"
+#include "ascend_sim/acl/functions.h"
 #include "ascend_sim/acl/ledger.h"
 #include "ascend_sim/acl/runtime.h"
 #include "ascend_sim/acl/sharing.h"

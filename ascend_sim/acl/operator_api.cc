@@ -7,6 +7,7 @@
 
 #include "ascend_sim/acl/call.h"
 #include "ascend_sim/acl/copy.h"
+#include "ascend_sim/acl/functions.h"
 #include "ascend_sim/acl/runtime.h"
 #include "ascend_sim/acl/tensor.h"
 #include "ascend_sim/ops/operator.h"

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ascend_sim/acl/call.h"
+#include "ascend_sim/acl/functions.h"
 #include "ascend_sim/acl/runtime.h"
 #include "onesided/base/mutex.h"
 

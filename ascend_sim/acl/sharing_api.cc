@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "ascend_sim/acl/call.h"
+#include "ascend_sim/acl/functions.h"
 #include "ascend_sim/acl/runtime.h"
 #include "ascend_sim/acl/sharing.h"
 

@@ -39,7 +39,7 @@ void Stream::run() {
     Work work = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    faults().delay_work(id_);
+    faults().delay_work();
     if (const AclError code = work()) device_.poison(code, take_recent_error());
     work = nullptr;  // lets go of memory before anybody hears that the work is done
     lock.lock();

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "ascend_sim/acl/call.h"
+#include "ascend_sim/acl/functions.h"
 #include "ascend_sim/acl/tensor.h"
 
 namespace onesided::sim {

@@ -1,5 +1,6 @@
 // Why: virtual memory, as the public ACL API names it.
 #include "ascend_sim/acl/call.h"
+#include "ascend_sim/acl/functions.h"
 #include "ascend_sim/acl/ledger.h"
 #include "ascend_sim/acl/runtime.h"
 #include "ascend_sim/acl/virtual_memory.h"

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "ascend_sim/acl/functions.h"
 #include "ascend_sim/route_torch/random.h"
 #include "ascend_sim/route_torch/tensors.h"
 
@@ -113,7 +114,14 @@ class RoutedCall {
   // ordering them is the program's business, as on the hardware.
   void wait_for_stream() const {
     const c10::impl::VirtualGuardImpl guard(c10::DeviceType::PrivateUse1);
-    guard.synchronizeStream(guard.getStream(device_));
+    // Asking for the handle empties torch_npu's own queue. Not synchronizeStream(), which refuses streams of other
+    // owners.
+    void* stream = guard.getStreamNativeHandle(guard.getStream(device_));
+    TORCH_CHECK(stream, op_.operator_name(), ": torch_npu's task queue has stopped after an earlier failure");
+    if (const AclError code = aclrtSynchronizeStream(stream); code != kAclOk) {
+      const char* words = aclGetRecentErrMsg();
+      TORCH_CHECK(false, op_.operator_name(), ": ", words ? words : "the stream failed", " (error ", code, ")");
+    }
   }
 
   // Replaces one argument by what the CPU kernel shall see. True for a generator that was filled in.
