@@ -18,7 +18,9 @@ def _stop(message: str) -> typer.Exit:
 
 
 def sim(
-    command: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARGS]...", help="What to run, after two dashes.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- PROGRAM [ARGS]...", help="What to run, after two dashes.")
+    ],
     devices: Annotated[Optional[int], typer.Option(help="Number of simulated NPUs (default 2).")] = None,  # noqa: UP045
     hbm: Annotated[Optional[str], typer.Option(help="Memory of each, e.g. 16GiB (default 8GiB).")] = None,  # noqa: UP045
     faults: Annotated[Optional[str], typer.Option(help="Seed, or list of faults: see docs/ascend_sim.md.")] = None,  # noqa: UP045

@@ -39,7 +39,7 @@ def _alignment(figures: Figures) -> Report:
         report = Report(**json.loads(path.read_text()))
     figures.misaligned_plain = report.misaligned_plain
     figures.misaligned_pool = report.misaligned_pool
-    figures.error_plain = report.refusal["text"]
+    figures.error_plain = ": ".join(filter(None, (report.refusal["text"], report.refusal["driver_line"])))
     figures.reserved_pool_bytes = report.reserved_pool_bytes
     figures.charged_pool_bytes = report.charged_pool_bytes
     figures.reserved_workaround_bytes = report.reserved_workaround_bytes
