@@ -7,7 +7,6 @@ is, then one line answers each command.
 from __future__ import annotations
 
 import json
-import mmap
 import sys
 
 import numpy as np
@@ -28,9 +27,7 @@ def main() -> None:
         memory = onesided.host_pool(nbytes)
         data = memory.numpy()
     else:
-        # Anonymous memory that is not there until it is touched.
-        memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE)
-        data = np.frombuffer(memory, np.uint8)
+        data = np.zeros(nbytes, np.uint8)  # not there until it is touched
     if "fill" in wanted:
         data[:] = wanted["fill"]
     address = data.ctypes.data
