@@ -211,8 +211,4 @@ void Connections::close() {
   while (!dialing_.empty()) dialed_.wait(lock);
 }
 
-void Connections::abandon_after_fork() {
-  if (sessions_) sessions_->abandon_after_fork();
-}
-
 }  // namespace onesided

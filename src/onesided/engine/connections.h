@@ -60,7 +60,6 @@ class Connections : private SessionEvents {
   std::vector<std::pair<std::string, Peer::Stats>> stats();
   // Disconnects everybody and stops listening. Idempotent.
   void close();
-  void abandon_after_fork();
 
  private:
   Result<void> on_accepted(const std::shared_ptr<Session>& session) override;

@@ -76,7 +76,7 @@ Result<Deadline> Engine::deadline_of(TimeoutMs timeout_ms) {
 
 void Engine::close() {
   if (!core_->process.same_process()) {
-    if (!core_->closed.exchange(true)) core_->connections->abandon_after_fork();
+    core_->closed = true;  // its sockets went with the fork
     return;
   }
   MutexLock lock(core_->close_mutex);

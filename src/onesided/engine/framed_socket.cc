@@ -225,7 +225,7 @@ void FramedSocket::close() {
 
 Fd FramedSocket::take() {
   MutexLock lock(mutex_);
-  return std::move(socket_);
+  return socket_.release();
 }
 
 }  // namespace onesided

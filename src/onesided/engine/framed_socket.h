@@ -9,6 +9,7 @@
 
 #include "onesided/base/fd.h"
 #include "onesided/base/mutex.h"
+#include "onesided/base/private_fd.h"
 #include "onesided/base/result.h"
 #include "onesided/engine/auth.h"
 #include "onesided/wire/frame.h"
@@ -80,7 +81,7 @@ class FramedSocket {
   std::optional<Seal> receive_seal_;
 
   mutable Mutex mutex_;
-  Fd socket_ ONESIDED_GUARDED_BY(mutex_);
+  PrivateFd socket_ ONESIDED_GUARDED_BY(mutex_);
   std::deque<Outgoing> out_ ONESIDED_GUARDED_BY(mutex_);
   std::size_t queued_bytes_ ONESIDED_GUARDED_BY(mutex_) = 0;
   bool held_ ONESIDED_GUARDED_BY(mutex_) = false;

@@ -93,8 +93,8 @@ Result<Listener> Listener::bind(const std::string& local_engine) {
         listen_on(unix_address(address), fmt::format("Unix socket '@onesided/{}'", address.to_string()), false);
     if (!local && local.status() == Status::kAddrInUse && wanted.port() == 0) continue;
     if (!local) return local.error();
-    out.tcp = std::move(tcp);
-    out.local = std::move(*local);
+    out.tcp = PrivateFd(std::move(tcp));
+    out.local = PrivateFd(std::move(*local));
     out.address = address;
     endpoint.port = address.port();
     endpoint.has_port = true;

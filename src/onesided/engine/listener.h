@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "onesided/base/fd.h"
+#include "onesided/base/private_fd.h"
 #include "onesided/base/result.h"
 #include "onesided/engine/endpoint.h"
 #include "onesided/engine/handshake.h"
@@ -13,8 +13,8 @@ namespace onesided {
 
 // The two listening sockets of an engine, non-blocking. A value that moves.
 struct Listener {
-  Fd tcp;
-  Fd local;
+  PrivateFd tcp;
+  PrivateFd local;
   SocketAddress address;  // with the real port
   std::string engine_id;  // the host as given, with the real port
 

@@ -76,7 +76,6 @@ class EngineSessions final : public Sessions, public Incoming::Host {
   void connect_async(std::string_view remote_id, Deadline deadline, ConnectDone done) override;
   Result<std::shared_ptr<Session>> connect(std::string_view remote_id, Deadline deadline) override;
   void close() override;
-  void abandon_after_fork() override;
 
  private:
   // Incoming::Host
@@ -364,8 +363,6 @@ void EngineSessions::close() {
   listener_.tcp.reset();
   listener_.local.reset();
 }
-
-void EngineSessions::abandon_after_fork() {}
 
 }  // namespace
 

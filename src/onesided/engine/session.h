@@ -80,7 +80,8 @@ struct SessionOptions {
   std::uint32_t handshake_ms = 5000;    // an accepted connection must have proved itself by then
 };
 
-// All control connections of one engine: its listener, its dialing, its I/O thread. Internally synchronized.
+// All control connections of one engine: its listener, its dialing, its I/O thread. Internally synchronized. A forked
+// child has none of them (PrivateFd) and must neither use nor destroy the object: its thread is not there.
 class Sessions {
  public:
   // Listens on the address given, and on no other: TCP, and an abstract Unix socket named after it. ADDR_IN_USE,
@@ -105,8 +106,6 @@ class Sessions {
   // Closes the listener and all sessions (Bye, on_lost with CLOSED) and ends the I/O thread; afterwards no event runs.
   // Waits at most 100 ms for peers that do not take the Bye. Idempotent. Not from the I/O thread.
   virtual void close() = 0;
-  // In a forked child: drops all descriptors without a word to the peers; nothing else may be called afterwards.
-  virtual void abandon_after_fork() = 0;
 };
 
 }  // namespace onesided

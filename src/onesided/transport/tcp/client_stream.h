@@ -12,6 +12,7 @@
 #include "onesided/base/event_loop.h"
 #include "onesided/base/fd.h"
 #include "onesided/base/mutex.h"
+#include "onesided/base/private_fd.h"
 #include "onesided/transport/tcp/batch_run.h"
 #include "onesided/transport/tcp/socket_io.h"
 
@@ -76,7 +77,7 @@ class ClientStream : public std::enable_shared_from_this<ClientStream> {
   const bool small_only_;
 
   Mutex mutex_;
-  Fd socket_ ONESIDED_GUARDED_BY(mutex_);  // invalid: closed
+  PrivateFd socket_ ONESIDED_GUARDED_BY(mutex_);  // invalid: closed
   std::optional<Sending> sending_ ONESIDED_GUARDED_BY(mutex_);
   std::deque<std::unique_ptr<Request>> outstanding_ ONESIDED_GUARDED_BY(mutex_);  // the last one may be in sending_
   std::uint64_t outstanding_bytes_ ONESIDED_GUARDED_BY(mutex_) = 0;

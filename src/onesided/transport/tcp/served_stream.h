@@ -10,6 +10,7 @@
 
 #include "onesided/base/event_loop.h"
 #include "onesided/base/fd.h"
+#include "onesided/base/private_fd.h"
 #include "onesided/transport/tcp/socket_io.h"
 #include "onesided/transport/transport.h"
 #include "onesided/wire/data.h"
@@ -54,7 +55,7 @@ class ServedStream : public std::enable_shared_from_this<ServedStream> {
   const std::shared_ptr<EventLoop> loop_;
   RegionAccess& memory_;
   const std::shared_ptr<PeerChannel> channel_;
-  Fd socket_;
+  PrivateFd socket_;
   std::function<void(ServedStream&)> forget_;
 
   State state_ = State::kHead;
