@@ -1,0 +1,182 @@
+// Why: torch_npu asks one replaceable object for all device memory. This one stands in front of the native allocator:
+// it serves what belongs to an aligned pool and forwards everything else, unchanged, so that without an aligned pool
+// the vendor's code runs. Every virtual that takes a pointer recognises ours: the native code would follow a null for
+// it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "aligned_pool.h"
+#include "pool_directory.h"
+#include "routing.h"
+
+namespace onesided::torch_npu {
+
+namespace npu_alloc = c10_npu::NPUCachingAllocator;
+using c10::CachingDeviceAllocator::DeviceStats;
+
+// What the Python MemPool says before it constructs the C++ one: the next pool this thread creates is aligned.
+struct NextPool {
+  PoolOptions options;
+};
+
+// The decorator. Internally synchronized, one per process, never destroyed: storages remember it as their allocator.
+// Rules for locks: torch_npu may call with locks of its own held; nothing of ours is held while it is called.
+class AlignedAllocator final : public NPUAllocator {
+ public:
+  static AlignedAllocator& instance();
+
+  // Puts itself in front of the current allocator; false: it is there already.
+  bool install();
+  // Puts the native allocator back. FAILED with what still needs us: aligned pools, or their blocks.
+  Result<void> uninstall();
+  bool installed() const;
+
+  // The pool this thread constructs next is aligned; `nothing` takes it back.
+  static void declare_next_pool(std::optional<NextPool> next);
+  // What lies in no pool comes from this aligned pool, on other devices from one like it (form B); nothing: native
+  // again.
+  void set_default_pool(std::optional<PoolId> id);
+  PoolDirectory& directory() { return directory_; }
+  NPUAllocator* native() const { return native_.load(std::memory_order_acquire); }
+
+  // aligned_allocator.cc: memory
+  c10::DataPtr allocate(size_t nbytes) override;
+  c10::DataPtr allocate_with_aligned(size_t nbytes, size_t aligned_kib) const override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* to, const void* from, size_t count) const override { native()->copy_data(to, from, count); }
+  void* raw_alloc(size_t nbytes) override;
+  void* raw_alloc_with_stream(size_t nbytes, aclrtStream stream) override;
+  void raw_delete(void* address) override;
+
+  // aligned_allocator_streams.cc: streams, block handles, IPC, memory errors
+  using NPUAllocator::recordStream;
+  void recordStream(const c10::DataPtr& data, c10_npu::NPUStream stream) override;
+  void eraseStream(const c10::DataPtr& data, c10_npu::NPUStream stream) override;
+  void eraseStreamWithBlockPtr(void* handle, c10_npu::NPUStream stream, void* work) override;
+  void* getBlockPtr(const c10::DataPtr& data) override;
+  void recordHcclWorkForBlock(void* handle, void* work) override;
+  void* getBaseAllocation(void* address, size_t* nbytes) override;
+  npu_alloc::ShareableHandle shareIpcHandle(void* address) override;
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return native()->getIpcDevPtr(std::move(handle)); }
+  bool checkUceInMemPool(int device) override { return native()->checkUceInMemPool(device); }
+  bool checkBlockIsSafe(const c10::DataPtr& data) override;
+  void markAllBlockUnsafe(int device) override;
+  void updateBlockToSafe(const c10::DataPtr& data) override;
+  void cleanEvent() override;
+  void buildServerMemMapForHccl(int device, std::shared_ptr<c10d_npu::HCCLComm> comm) override {
+    native()->buildServerMemMapForHccl(device, std::move(comm));
+  }
+
+  // aligned_allocator_pools.cc: pools, caches, captures
+  void init(int device_count) override { native()->init(device_count); }
+  bool initialized() override { return native()->initialized(); }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override { return native()->getMemoryInfo(device); }
+  double getMemoryFraction(int device) override { return native()->getMemoryFraction(device); }
+  void setMemoryFraction(double fraction, int device) override { native()->setMemoryFraction(fraction, device); }
+  void emptyCacheImpl(bool check_error, bool free_physical) override;
+  void emptyCache(bool check_error) override;
+  void emptyCache(PoolId id = {0, 0}) override;
+  void emptyVirtAddrCache(bool check_error) override { native()->emptyVirtAddrCache(check_error); }
+  void FreeDeviceCachedMemory(int device) override;
+  void createOrIncrefPool(c10::DeviceIndex device, PoolId id, std::shared_ptr<NPUAllocator> upstream) override;
+  void beginAllocateToPool(c10::DeviceIndex device, PoolId id, std::function<bool(aclrtStream)> filter) override;
+  void endAllocateToPool(c10::DeviceIndex device, PoolId id) override;
+  void releasePool(c10::DeviceIndex device, PoolId id) override;
+  int getPoolUseCount(c10::DeviceIndex device, PoolId id) override;
+  void setUseOnOOM(c10::DeviceIndex device, PoolId id, bool use_on_oom) override;
+  void setNoSplit(c10::DeviceIndex device, PoolId id) override;
+  bool hasCapturesUnderway(c10::DeviceIndex device) override { return native()->hasCapturesUnderway(device); }
+  void markCaptureBegin(c10::DeviceIndex device) override;
+  void markCaptureEnd(c10::DeviceIndex device) override;
+  bool checkPoolLiveAllocations(c10::DeviceIndex device, PoolId id, const std::unordered_set<void*>& expected) override;
+  std::shared_ptr<npu_alloc::AllocatorState> getCheckpointState(c10::DeviceIndex device, PoolId id) override;
+  npu_alloc::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex device,
+                                                    std::shared_ptr<npu_alloc::AllocatorState> state) override {
+    return native()->setCheckpointPoolState(device, std::move(state));
+  }
+
+  // aligned_allocator_report.cc: statistics, snapshots, observers
+  std::string name() override { return native()->name(); }
+  void cacheInfo(int device, size_t* cached_and_free, size_t* largest_block) override;
+  DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override;
+  void resetPeakStats(c10::DeviceIndex device) override;
+  npu_alloc::SnapshotInfo snapshot(PoolId id = {0, 0}) override;
+  bool isHistoryEnabled() override { return native()->isHistoryEnabled(); }
+  void recordHistory(bool enabled, npu_alloc::CreateContextFn recorder, size_t max_entries,
+                     npu_alloc::RecordContext when) override;
+  void attachOutOfMemoryObserver(npu_alloc::OutOfMemoryObserver observer) override;
+  void attachOomRejectionObserver(npu_alloc::OomRejectionObserver observer) override {
+    native()->attachOomRejectionObserver(std::move(observer));
+  }
+  void attachAllocatorTraceTracker(npu_alloc::AllocatorTraceTracker tracker) override;
+  // "aligned pool (0, 3) on npu:0: 64 MiB reserved, 60 MiB allocated, 0 overhead", one line a pool.
+  std::string describe_pools(int device);
+
+ private:
+  class SegmentTracer;
+
+  AlignedAllocator() = default;
+
+  // Body runs on the native allocator; out of memory, our idle segments go back and it runs once more.
+  template <typename Body>
+  auto with_native(Body body) -> decltype(body());
+  bool give_way(int device);
+  // Tells torch_npu's trace trackers and history of the segments of a new pool.
+  void follow(const AlignedPoolPtr& pool);
+  void* from_overflow_pools(int device, size_t nbytes);
+
+  // No allocation goes to an aligned pool now: two loads, on the path of every allocation.
+  bool quiet() const { return routing_.quiet() && !has_default_.load(std::memory_order_relaxed); }
+  // The aligned pool for an allocation by this thread, or null: the native allocator's.
+  AlignedPoolPtr route(c10::DeviceIndex device, aclrtStream stream);
+  AlignedPoolPtr default_pool(c10::DeviceIndex device);
+  AlignedPoolPtr create_pool(c10::DeviceIndex device, PoolId id, std::shared_ptr<NPUAllocator> upstream,
+                             const PoolOptions& options);
+  void* take(const AlignedPoolPtr& pool, size_t nbytes, Stream stream);
+  void give_back(const AlignedPoolPtr& pool, void* address);
+  static void free_block(void* address);  // deleter of what allocate() served itself
+  static void free_any(void* address);    // deleter of what may be either's
+  AlignedPoolPtr ours(const c10::DataPtr& data);
+  std::shared_ptr<const void> gather_context(npu_alloc::RecordContext level);
+  [[noreturn]] void throw_out_of_memory(const AlignedPool& pool, const Error& error);
+  bool reclaim_for(const AlignedPool& pool, std::uint64_t wanted);
+  bool capturing(c10::DeviceIndex device) const { return captures_[static_cast<std::size_t>(device)].load() != 0; }
+
+  QueueDevice& queue_device(c10::DeviceIndex index);
+  Result<void> within_memory_fraction(c10::DeviceIndex index, std::uint64_t nbytes);
+  void trim_pools(int device);
+  DeviceStats native_stats(c10::DeviceIndex device);
+
+  static constexpr std::size_t kMaxDevices = 64;
+
+  std::atomic<NPUAllocator*> native_{nullptr};
+  PoolDirectory directory_;
+  Routing routing_;
+  std::atomic<bool> has_default_{false};
+  std::array<std::atomic<int>, kMaxDevices> captures_{};
+  std::array<std::atomic<std::int64_t>, kMaxDevices>
+      cured_ooms_{};  // the native allocator counted them, the caller saw none
+
+  std::mutex mutex_;  // what follows
+  std::array<std::unique_ptr<QueueDevice>, kMaxDevices> devices_;
+  std::array<AlignedPoolPtr, kMaxDevices> default_pools_;
+  AlignedPoolPtr default_model_;  // what the default pools of other devices are made after
+  std::vector<npu_alloc::OutOfMemoryObserver> oom_observers_;
+  std::vector<npu_alloc::AllocatorTraceTracker> trackers_;
+  std::size_t history_entries_ = 0;
+  // Asked on every allocation in a pool.
+  std::atomic<npu_alloc::CreateContextFn> context_recorder_{nullptr};
+  std::atomic<npu_alloc::RecordContext> context_level_{npu_alloc::RecordContext::NEVER};
+};
+
+}  // namespace onesided::torch_npu

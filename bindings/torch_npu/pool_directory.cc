@@ -1,0 +1,75 @@
+#include "pool_directory.h"
+
+#include <utility>
+
+namespace onesided::torch_npu {
+
+// Follows one pool's segments. The pool owns its subscription and outlives none of its segments.
+class PoolDirectory::Ranges final : public SegmentListener {
+ public:
+  Ranges(PoolDirectory& directory, AlignedPool* pool) : directory_(directory), pool_(pool) {}
+
+  void on_segment_added(const SegmentInfo& segment) override {
+    const std::unique_lock lock(directory_.mutex_);
+    directory_.ranges_[segment.address] = {segment.address + segment.nbytes, pool_};
+  }
+  void on_segment_dropped(const SegmentInfo& segment) override {
+    const std::unique_lock lock(directory_.mutex_);
+    directory_.ranges_.erase(segment.address);
+  }
+
+ private:
+  PoolDirectory& directory_;
+  AlignedPool* const pool_;
+};
+
+void PoolDirectory::add(AlignedPoolPtr pool) {
+  // Subscribed first: a preallocated segment is replayed, and none can appear before the pool has an id.
+  pool->pool->subscribe(std::make_shared<Ranges>(*this, pool.get()));
+  const std::unique_lock lock(mutex_);
+  by_id_[pool->id] = std::move(pool);
+  count_.store(static_cast<int>(by_id_.size()), std::memory_order_relaxed);
+}
+
+AlignedPoolPtr PoolDirectory::find(PoolId id) {
+  if (!any()) return nullptr;
+  const std::shared_lock lock(mutex_);
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+AlignedPoolPtr PoolDirectory::owner_of(const void* address) {
+  if (!any()) return nullptr;
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  const std::shared_lock lock(mutex_);
+  auto after = ranges_.upper_bound(wanted);
+  if (after == ranges_.begin()) return nullptr;
+  --after;
+  if (wanted >= after->second.end) return nullptr;
+  // Its segment is here, so it is not buried: burying needs the lock, and a pool without segments.
+  const auto found = by_id_.find(after->second.pool->id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+std::vector<AlignedPoolPtr> PoolDirectory::pools(int device) {
+  std::vector<AlignedPoolPtr> all;
+  if (!any()) return all;
+  const std::shared_lock lock(mutex_);
+  for (const auto& [id, pool] : by_id_) {
+    if (device < 0 || pool->device_index == device) all.push_back(pool);
+  }
+  return all;
+}
+
+void PoolDirectory::bury_if_dead(const AlignedPoolPtr& pool) {
+  if (!pool->retired() || !pool->pool->unused()) return;
+  pool->pool->trim();
+  const std::unique_lock lock(mutex_);
+  // T0: frees the last block | T1: the id is used again (a graph shares the pool) -> only a pool that is still dead
+  // goes.
+  if (!pool->retired() || pool->pool->stats().segment.current != 0) return;
+  by_id_.erase(pool->id);
+  count_.store(static_cast<int>(by_id_.size()), std::memory_order_relaxed);
+}
+
+}  // namespace onesided::torch_npu

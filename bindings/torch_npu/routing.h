@@ -1,0 +1,46 @@
+// Why: which pool does an allocation belong to? torch_npu tells when a pool begins and ends to receive allocations,
+// with a filter (this thread, this stream, everybody). The innermost that matches wins, whether it is aligned or
+// native.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <optional>
+#include <shared_mutex>
+#include <thread>
+#include <vector>
+
+#include "aligned_pool.h"
+
+namespace onesided::torch_npu {
+
+// Internally synchronized.
+class Routing {
+ public:
+  using Filter = std::function<bool(aclrtStream)>;
+
+  // `pool` is null for a pool of the native allocator: it hides aligned pools further out.
+  void begin(c10::DeviceIndex device, PoolId id, AlignedPoolPtr pool, Filter filter);
+  // Ends the innermost entry with this id, this thread's own first.
+  void end(c10::DeviceIndex device, PoolId id);
+
+  // The pool for an allocation on the device and stream by this thread: null for one of the native allocator's pools,
+  // nothing when the allocation lies in no pool.
+  std::optional<AlignedPoolPtr> lookup(c10::DeviceIndex device, aclrtStream stream);
+  // No aligned pool receives anything now: one load, on the path of every allocation.
+  bool quiet() const { return aligned_.load(std::memory_order_relaxed) == 0; }
+
+ private:
+  struct Entry {
+    PoolId id;
+    AlignedPoolPtr pool;
+    Filter filter;
+    std::thread::id begun_by;
+  };
+  std::atomic<int> aligned_{0};
+  std::shared_mutex mutex_;
+  std::map<c10::DeviceIndex, std::vector<Entry>> entries_;  // innermost last
+};
+
+}  // namespace onesided::torch_npu

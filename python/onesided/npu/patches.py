@@ -1,0 +1,161 @@
+"""What `install()` changes in torch_npu's Python: three constructors and functions learn `sub_block_alignment`.
+
+The classes stay torch_npu's own objects (programs that imported them before see the change too); without the new
+argument torch_npu's own code runs with the arguments it was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from onesided.npu.alignment import checked
+
+# Alignment of allocators made with one, by identity of the C++ object that MemPool gets (it has no attributes).
+_alignments: dict[int, int] = {}
+_undo: list[Callable[[], None]] = []
+# The pool behind change_current_allocator(aligned); held here, since nobody else names it.
+_default_pool: Any = None
+
+
+def alignment_of(allocator: Any) -> int:
+    """The alignment that an allocator object (`NPUPluggableAllocator(...).allocator()`) was made with, or 0."""
+    return _alignments.get(id(allocator), 0)
+
+
+def _replace(owner: Any, name: str, new: Any) -> None:
+    old = getattr(owner, name)
+    setattr(owner, name, new)
+    _undo.append(lambda: setattr(owner, name, old))
+
+
+def apply(extension: ModuleType) -> None:
+    """Patches torch_npu. Undone by `revert()`."""
+    import torch_npu
+    from torch_npu.npu import memory
+
+    _replace(memory.NPUPluggableAllocator, "__init__", _pluggable_init(memory.NPUPluggableAllocator.__init__))
+    _replace(memory.MemPool, "__init__", _mem_pool_init(extension, memory.MemPool.__init__))
+    use = _use_mem_pool(memory.use_mem_pool)
+    change = _change_current_allocator(extension, memory.change_current_allocator)
+    for module in (memory, torch_npu.npu):
+        _replace(module, "use_mem_pool", use)
+        _replace(module, "change_current_allocator", change)
+
+
+def revert() -> None:
+    """Puts torch_npu's own code back."""
+    while _undo:
+        _undo.pop()()
+
+
+def drop_default_pool(extension: ModuleType) -> None:
+    """Ends `change_current_allocator(aligned)`: allocations outside pools are the native allocator's again."""
+    global _default_pool
+    if _default_pool is not None:
+        extension.set_default_pool(None)
+        _default_pool = None
+
+
+def _pluggable_init(original: Callable[..., None]) -> Callable[..., None]:
+    def __init__(
+        self: Any, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str, sub_block_alignment: int | None = None
+    ) -> None:
+        alignment = checked(sub_block_alignment)
+        original(self, path_to_so_file, alloc_fn_name, free_fn_name)
+        self._sub_block_alignment = alignment
+        if alignment:
+            key = id(self._allocator)
+            _alignments[key] = alignment
+            weakref.finalize(self._allocator, _alignments.pop, key, None)
+
+    __init__.__doc__ = (original.__doc__ or "") + (
+        "\n            sub_block_alignment(int, optional): every allocation that goes through this allocator starts at a\n"
+        "                multiple of this many bytes and is charged in multiples of it (onesided).\n"
+    )
+    return __init__
+
+
+def _mem_pool_init(extension: ModuleType, original: Callable[..., None]) -> Callable[..., None]:
+    def __init__(
+        self: Any,
+        allocator: Any = None,
+        use_on_oom: bool = False,
+        no_split: bool = False,
+        sub_block_alignment: int | None = None,
+        *,
+        pool_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        alignment = checked(sub_block_alignment)
+        if sub_block_alignment is None:
+            alignment = alignment_of(allocator)
+        if not alignment:
+            if pool_options:
+                raise ValueError("pool_options are those of an aligned pool: give sub_block_alignment too")
+            original(self, allocator, use_on_oom, no_split)
+            return
+        extension.declare_next_pool(alignment, no_split=no_split, **(pool_options or {}))
+        try:
+            original(self, allocator, use_on_oom, no_split)
+        finally:
+            extension.undeclare_next_pool()
+
+    __init__.__doc__ = (
+        "allocator, use_on_oom, no_split: as ever. sub_block_alignment (onesided): every tensor in the pool starts at a\n"
+        "multiple of this many bytes. pool_options: max_bytes, preallocate_bytes, gc_threshold, segment_bytes,\n"
+        "segment_bytes_max, guard_bytes of the aligned pool."
+    )
+    return __init__
+
+
+def _use_mem_pool(original: Callable[..., Any]) -> Callable[..., Any]:
+    @contextlib.contextmanager
+    def use_mem_pool(pool: Any, device: Any = None, all_threads: bool = False) -> Iterator[None]:
+        if not all_threads:
+            with original(pool, device):
+                yield
+            return
+        import torch_npu
+        from torch_npu.npu.utils import _get_device_index
+
+        index = torch_npu.npu.current_device() if device is None else _get_device_index(device)
+        torch_npu._C._npu_beginAllocateToPool(index, pool.id)
+        try:
+            yield
+        finally:
+            torch_npu._C._npu_endAllocateToPool(index, pool.id)
+            torch_npu._C._npu_releasePool(index, pool.id)
+
+    use_mem_pool.__doc__ = (original.__doc__ or "") + (
+        "\n        all_threads (bool): every thread's allocations on the device go to the pool, e.g. gradients that\n"
+        "            `backward()` makes on autograd's threads (onesided). Off by default.\n"
+    )
+    return use_mem_pool
+
+
+def _change_current_allocator(extension: ModuleType, original: Callable[..., None]) -> Callable[..., None]:
+    def change_current_allocator(allocator: Any) -> None:
+        global _default_pool
+        alignment = getattr(allocator, "_sub_block_alignment", 0)
+        if alignment:
+            from torch_npu.npu.memory import MemPool
+
+            pool = MemPool(allocator.allocator())
+            extension.set_default_pool(pool.id)
+            _default_pool = pool
+            return
+        # torch_npu swaps the object that we stand in front of: step aside, then stand in front of the new one.
+        extension.uninstall()
+        try:
+            original(allocator)
+        finally:
+            extension.install()
+
+    change_current_allocator.__doc__ = (original.__doc__ or "") + (
+        "\n    An allocator with sub_block_alignment may be set at any time: from then on everything outside other pools\n"
+        "    comes from it, aligned (onesided).\n"
+    )
+    return change_current_allocator
