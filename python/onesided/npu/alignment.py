@@ -18,9 +18,7 @@ def checked(value: Any) -> int:
     try:
         alignment = operator.index(value)
     except TypeError:
-        raise TypeError(
-            f"sub_block_alignment must be an int (bytes) or None, not {type(value).__name__}"
-        ) from None
+        raise TypeError(f"sub_block_alignment must be an int (bytes) or None, not {type(value).__name__}") from None
     if alignment == 0:
         return 0
     if alignment < SMALLEST or alignment > LARGEST or alignment & (alignment - 1):

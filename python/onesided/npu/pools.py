@@ -26,7 +26,9 @@ def pools() -> list[tuple[int, int]]:
 
 def pool_of(tensor_or_address: Any) -> tuple[int, int] | None:
     """Id of the aligned pool that holds this memory, or None."""
-    address = tensor_or_address if isinstance(tensor_or_address, int) else tensor_or_address.untyped_storage().data_ptr()
+    address = (
+        tensor_or_address if isinstance(tensor_or_address, int) else tensor_or_address.untyped_storage().data_ptr()
+    )
     return _extension().pool_of(address)
 
 

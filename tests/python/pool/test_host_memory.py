@@ -54,7 +54,9 @@ def test_bad_pool_options_name_the_rule(options):
 def test_blocks_are_reused_and_segments_announced():
     pool = onesided.HostPool()
     events = []
-    number = pool.subscribe(lambda s: events.append(("added", s["address"])), lambda s: events.append(("dropped", s["address"])))
+    number = pool.subscribe(
+        lambda s: events.append(("added", s["address"])), lambda s: events.append(("dropped", s["address"]))
+    )
     block = pool.allocate(100_000)
     assert [kind for kind, _ in events] == ["added"]
     segment = pool.segments()[0]
