@@ -1,4 +1,4 @@
-// Why: libmetadef.so holds this one class: vendor programs pass every string of the engine's ABI as an AscendString.
+// Why: the string class of the vendor's API, all of libmetadef.so that programs use. Here alone its text is touched.
 #include <cstring>
 
 #include "vendor_abi.h"
