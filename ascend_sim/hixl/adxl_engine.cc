@@ -87,3 +87,5 @@ Status AdxlEngine::GetCapability(FeatureType feature, std::int32_t& value) {
 }
 
 }  // namespace adxl
+
+extern "C" ONESIDED_ABI const char* onesided_hixl_last_error() { return onesided::hixl_abi::last_error(); }

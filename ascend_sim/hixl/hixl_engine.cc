@@ -1,7 +1,4 @@
 // Why: libcann_hixl.so: hixl::Hixl, the vendor's newer name for the engine, and the one our `ascend` transport loads.
-#include <algorithm>
-#include <iterator>
-
 #include "vendor_arguments.h"
 #include "vendor_engine.h"
 
@@ -14,9 +11,8 @@ using onesided::hixl_abi::as_items;
 using onesided::hixl_abi::as_number;
 using onesided::hixl_abi::as_options;
 using onesided::hixl_abi::as_segment;
-using onesided::hixl_abi::ConnectQueue;
+using onesided::hixl_abi::AsyncConnects;
 using onesided::hixl_abi::ConnectState;
-using onesided::hixl_abi::Notification;
 
 Hixl::Hixl() : engine_(std::make_unique<onesided::hixl_abi::VendorEngine>()) {}
 
@@ -48,11 +44,11 @@ Status Hixl::Disconnect(const AscendString& remote_engine, std::int32_t timeout_
 }
 
 Status Hixl::ConnectAsync(const AscendString& remote_engine, std::int32_t timeout_ms) {
-  return as_code(engine_->connect_async(ConnectQueue::Job::kConnect, remote_engine.GetString(), timeout_ms));
+  return as_code(engine_->connect_async(AsyncConnects::Job::kConnect, remote_engine.GetString(), timeout_ms));
 }
 
 Status Hixl::DisconnectAsync(const AscendString& remote_engine, std::int32_t timeout_ms) {
-  return as_code(engine_->connect_async(ConnectQueue::Job::kDisconnect, remote_engine.GetString(), timeout_ms));
+  return as_code(engine_->connect_async(AsyncConnects::Job::kDisconnect, remote_engine.GetString(), timeout_ms));
 }
 
 Status Hixl::GetAsyncConnectStatus(const AscendString& remote_engine, AsyncConnectStatus& status) {
@@ -95,16 +91,16 @@ Status Hixl::GetTransferStatus(const TransferReq& request, TransferStatus& statu
 }
 
 Status Hixl::SendNotify(const AscendString& remote_engine, const NotifyDesc& notify, std::int32_t timeout_ms) {
-  const Notification notification{{notify.name.GetString(), notify.name.GetLength()},
-                                  {notify.notify_msg.GetString(), notify.notify_msg.GetLength()}};
+  const onesided::Notification notification{{notify.name.GetString(), notify.name.GetLength()},
+                                            {notify.notify_msg.GetString(), notify.notify_msg.GetLength()}};
   return as_code(engine_->send_notify(remote_engine.GetString(), notification, timeout_ms));
 }
 
 Status Hixl::GetNotifies(std::vector<NotifyDesc>& notifies) {
-  std::vector<Notification> arrived;
+  std::vector<onesided::Notification> arrived;
   const auto answer = engine_->get_notifies(arrived);
   notifies.clear();
-  for (const Notification& n : arrived)
+  for (const onesided::Notification& n : arrived)
     notifies.push_back({AscendString(n.name.data(), n.name.size()), AscendString(n.message.data(), n.message.size())});
   return as_code(answer);
 }

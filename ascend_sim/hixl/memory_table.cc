@@ -80,9 +80,9 @@ Result<MemoryTable::Added> MemoryTable::add(const Segment& segment) {
                              segment.address, segment.address + segment.nbytes));
   const Handle handle = next_++;
   segments_.insert(segment);
+  shared_ = nullptr;
   handles_.emplace(segment, handle);
   entries_.emplace(handle, Entry{segment, 1});
-  ++version_;
   return Added{handle, true};
 }
 
@@ -93,28 +93,17 @@ std::optional<MemoryTable::Removed> MemoryTable::remove(Handle handle) {
   Removed removed{found->second.segment, --found->second.uses == 0};
   if (removed.last) {
     segments_.erase(removed.segment);
+    shared_ = nullptr;
     handles_.erase(removed.segment);
     entries_.erase(found);
-    ++version_;
   }
   return removed;
 }
 
-std::optional<Segment> MemoryTable::find(Handle handle) const {
+std::shared_ptr<const SegmentSet> MemoryTable::snapshot() const {
   MutexLock lock(mutex_);
-  const auto found = entries_.find(handle);
-  if (found == entries_.end()) return std::nullopt;
-  return found->second.segment;
-}
-
-std::uint64_t MemoryTable::version() const {
-  MutexLock lock(mutex_);
-  return version_;
-}
-
-SegmentSet MemoryTable::snapshot() const {
-  MutexLock lock(mutex_);
-  return segments_;
+  if (!shared_) shared_ = std::make_shared<const SegmentSet>(segments_);
+  return shared_;
 }
 
 }  // namespace onesided::hixl_abi

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -62,10 +63,8 @@ class MemoryTable {
   Result<Added> add(const Segment& segment);
   // Nothing: no such handle.
   std::optional<Removed> remove(Handle handle);
-  std::optional<Segment> find(Handle handle) const;
-  // Changes with every add or remove that changed the set.
-  std::uint64_t version() const;
-  SegmentSet snapshot() const;
+  // What is registered now; shared until the next change.
+  std::shared_ptr<const SegmentSet> snapshot() const;
 
  private:
   struct Entry {
@@ -77,8 +76,8 @@ class MemoryTable {
   std::map<Handle, Entry> entries_ ONESIDED_GUARDED_BY(mutex_);
   std::map<Segment, Handle> handles_ ONESIDED_GUARDED_BY(mutex_);
   SegmentSet segments_ ONESIDED_GUARDED_BY(mutex_);
+  mutable std::shared_ptr<const SegmentSet> shared_ ONESIDED_GUARDED_BY(mutex_);  // null after a change
   Handle next_ ONESIDED_GUARDED_BY(mutex_) = 1;
-  std::uint64_t version_ ONESIDED_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace onesided::hixl_abi

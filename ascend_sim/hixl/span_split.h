@@ -8,16 +8,12 @@
 
 #include "memory_table.h"
 #include "onesided/base/result.h"
+#include "onesided/engine/transfer.h"
 
 namespace onesided::hixl_abi {
 
-// One copy a program asks for. A value.
-struct Item {
-  std::uint64_t local = 0;
-  std::uint64_t remote = 0;
-  std::uint64_t nbytes = 0;
-  friend bool operator==(const Item&, const Item&) = default;
-};
+// One copy a program asks for.
+using Item = TransferItem;
 
 // A value.
 struct SplitItems {

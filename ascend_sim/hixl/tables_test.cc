@@ -1,6 +1,7 @@
 // The rules that vendor-style programs rely on, one by one: registration, spans, request handles.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -16,6 +17,12 @@ namespace {
 constexpr auto kHost = MemType::kHost;
 constexpr auto kDevice = MemType::kDevice;
 
+std::vector<std::array<std::uint64_t, 3>> plain(const std::vector<Item>& items) {
+  std::vector<std::array<std::uint64_t, 3>> out;
+  for (const Item& item : items) out.push_back({item.local, item.remote, item.nbytes});
+  return out;
+}
+
 TEST(MemoryTable, SameRangeTwiceIsOneHandleAndCounted) {
   MemoryTable table;
   const auto first = table.add({0x1000, 0x100, kHost});
@@ -24,11 +31,10 @@ TEST(MemoryTable, SameRangeTwiceIsOneHandleAndCounted) {
   EXPECT_EQ(first->handle, second->handle);
   EXPECT_TRUE(first->fresh);
   EXPECT_FALSE(second->fresh);
-  EXPECT_EQ(table.version(), 1U);
   EXPECT_FALSE(table.remove(first->handle)->last);
-  EXPECT_TRUE(table.snapshot().covers(0x1000, 0x100));
+  EXPECT_TRUE(table.snapshot()->covers(0x1000, 0x100));
   EXPECT_TRUE(table.remove(first->handle)->last);
-  EXPECT_FALSE(table.snapshot().covers(0x1000, 1));
+  EXPECT_FALSE(table.snapshot()->covers(0x1000, 1));
   EXPECT_FALSE(table.remove(first->handle).has_value());
 }
 
@@ -42,8 +48,7 @@ TEST(MemoryTable, BadRangesAreRefusedAndChangeNothing) {
   EXPECT_EQ(table.add({0x0800, 0x0801, kHost}).status(), Status::kParamInvalid);
   EXPECT_EQ(table.add({0x1000, 0x800, kHost}).status(), Status::kParamInvalid);
   EXPECT_EQ(table.add({0x0800, 0x4000, kHost}).status(), Status::kParamInvalid);
-  EXPECT_EQ(table.snapshot().size(), 1U);
-  EXPECT_EQ(table.version(), 1U);
+  EXPECT_EQ(table.snapshot()->size(), 1U);
 }
 
 TEST(MemoryTable, NeighboursAndTheOtherTypeAreFine) {
@@ -52,7 +57,7 @@ TEST(MemoryTable, NeighboursAndTheOtherTypeAreFine) {
   EXPECT_TRUE(table.add({0x2000, 0x1000, kHost}).ok());
   EXPECT_TRUE(table.add({0x0800, 0x0800, kHost}).ok());
   EXPECT_TRUE(table.add({0x1800, 0x1000, kDevice}).ok());
-  EXPECT_EQ(table.snapshot().size(), 4U);
+  EXPECT_EQ(table.snapshot()->size(), 4U);
 }
 
 TEST(SegmentSet, RunsAndCoversAcrossNeighbours) {
@@ -81,7 +86,7 @@ TEST(SplitItems, CutsAtBordersOfBothSides) {
   ASSERT_TRUE(split.ok());
   const std::vector<Item> expected = {
       {0x1000, 0x9000, 0x1000}, {0x2000, 0xa000, 0x800}, {0x2800, 0xa800, 0x800}, {0x1000, 0xa800, 8}};
-  EXPECT_EQ(split->direct, expected);
+  EXPECT_EQ(plain(split->direct), plain(expected));
   EXPECT_TRUE(split->staged.empty());
 }
 
@@ -90,11 +95,11 @@ TEST(SplitItems, WhatIsRegisteredNowhereIsStagedOrRefused) {
   local.insert({0x1000, 0x1000, kHost});
   SegmentSet remote;
   remote.insert({0x9000, 0x1000, kHost});
-  const std::vector<Item> items = {{0x1000, 0x9000, 16}, {0x5000, 0x9000, 16}, {0x1000, 0x9ff8, 16}};
+  const std::vector<Item> items = {{0x1000, 0x9000, 16}, {0x5000, 0x9000, 16}, Item{0x1000, 0x9ff8, 16}};
   const auto split = split_items(items, local, remote);
   ASSERT_TRUE(split.ok());
-  EXPECT_EQ(split->direct, std::vector<Item>({{0x1000, 0x9000, 16}}));
-  EXPECT_EQ(split->staged, std::vector<Item>({{0x5000, 0x9000, 16}, {0x1000, 0x9ff8, 16}}));
+  EXPECT_EQ(plain(split->direct), plain({Item{0x1000, 0x9000, 16}}));
+  EXPECT_EQ(plain(split->staged), plain({Item{0x5000, 0x9000, 16}, Item{0x1000, 0x9ff8, 16}}));
 }
 
 TEST(SplitItems, BadItemsAreRefused) {

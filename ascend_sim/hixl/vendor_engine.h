@@ -27,9 +27,10 @@
 #include <utility>
 #include <vector>
 
-#include "connect_queue.h"
+#include "async_connects.h"
 #include "onesided/base/mutex.h"
 #include "onesided/base/result.h"
+#include "onesided/engine/notify_queue.h"
 #include "span_split.h"
 
 namespace onesided::hixl_abi {
@@ -39,11 +40,6 @@ class EngineCore;
 enum class Direction { kRead, kWrite };
 // In the order of the vendor's TransferStatus.
 enum class Progress { kWaiting, kCompleted, kTimeout, kFailed };
-
-struct Notification {
-  std::string name;
-  std::string message;
-};
 
 // One vendor-style engine from Initialize to Finalize, and again. Internally synchronized: a call that overlaps with
 // finalize() ends as if it had come before or after it.
@@ -58,7 +54,7 @@ class VendorEngine {
   Status deregister_mem(std::uint64_t handle);
   Status connect(const std::string& remote, std::int32_t timeout_ms);
   Status disconnect(const std::string& remote, std::int32_t timeout_ms);
-  Status connect_async(ConnectQueue::Job job, const std::string& remote, std::int32_t timeout_ms);
+  Status connect_async(AsyncConnects::Job job, const std::string& remote, std::int32_t timeout_ms);
   Status async_connect_state(const std::string& remote, ConnectState& state);
   Status async_connect_states(std::map<std::string, ConnectState>& states);
   Status transfer_sync(const std::string& remote, Direction direction, std::span<const Item> items,
@@ -78,6 +74,10 @@ class VendorEngine {
   mutable Mutex mutex_;
   std::shared_ptr<EngineCore> core_ ONESIDED_GUARDED_BY(mutex_);
 };
+
+// What the calling thread's last failing call had to say; "" when none failed. Valid until its next failure. Ours: the
+// vendor has the runtime's aclGetRecentErrMsg only, which knows nothing of the other side.
+const char* last_error();
 
 // The static calls of the API: memory fit for registration from outside any engine.
 Status malloc_mem(MemType type, std::uint64_t nbytes, void** address);

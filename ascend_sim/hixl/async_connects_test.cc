@@ -1,4 +1,4 @@
-#include "connect_queue.h"
+#include "async_connects.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace onesided::hixl_abi {
 namespace {
 
-using Job = ConnectQueue::Job;
+using Job = AsyncConnects::Job;
 
 // Jobs that end when the test says so.
 class Gate {
@@ -52,9 +52,9 @@ class Gate {
   bool open_ = false;
 };
 
-TEST(ConnectQueue, OneRemoteIsInOrderOthersPassIt) {
+TEST(AsyncConnects, OneRemoteIsInOrderOthersPassIt) {
   Gate gate;
-  ConnectQueue queue(2, 16, [&](Job job, const std::string& remote, std::int32_t) { return gate.run(job, remote); });
+  AsyncConnects queue(2, 16, [&](Job job, const std::string& remote, std::int32_t) { return gate.run(job, remote); });
   ASSERT_TRUE(queue.submit(Job::kConnect, "a", 10).ok());
   ASSERT_TRUE(queue.submit(Job::kDisconnect, "a", 10).ok());
   ASSERT_TRUE(queue.submit(Job::kConnect, "b", 10).ok());
@@ -69,9 +69,9 @@ TEST(ConnectQueue, OneRemoteIsInOrderOthersPassIt) {
   gate.open();
 }
 
-TEST(ConnectQueue, StatesFromPendingToTheEnd) {
+TEST(AsyncConnects, StatesFromPendingToTheEnd) {
   Gate gate;
-  ConnectQueue queue(1, 16, [&](Job job, const std::string& remote, std::int32_t) { return gate.run(job, remote); });
+  AsyncConnects queue(1, 16, [&](Job job, const std::string& remote, std::int32_t) { return gate.run(job, remote); });
   EXPECT_EQ(queue.state("a"), ConnectState::kNotConnected);
   ASSERT_TRUE(queue.submit(Job::kConnect, "a", 10).ok());
   gate.wait_started(1);
@@ -86,9 +86,9 @@ TEST(ConnectQueue, StatesFromPendingToTheEnd) {
   EXPECT_EQ(queue.state("bad"), ConnectState::kConnectFailed);
 }
 
-TEST(ConnectQueue, FullIsSaidAndDropsNothing) {
+TEST(AsyncConnects, FullIsSaidAndDropsNothing) {
   Gate gate;
-  ConnectQueue queue(1, 2, [&](Job job, const std::string& remote, std::int32_t) { return gate.run(job, remote); });
+  AsyncConnects queue(1, 2, [&](Job job, const std::string& remote, std::int32_t) { return gate.run(job, remote); });
   ASSERT_TRUE(queue.submit(Job::kConnect, "a", 10).ok());
   gate.wait_started(1);
   ASSERT_TRUE(queue.submit(Job::kConnect, "b", 10).ok());
@@ -100,9 +100,9 @@ TEST(ConnectQueue, FullIsSaidAndDropsNothing) {
   EXPECT_EQ(gate.started(), std::vector<std::string>({"connect a", "connect b", "connect c"}));
 }
 
-TEST(ConnectQueue, StopFailsWhatWaits) {
+TEST(AsyncConnects, StopFailsWhatWaits) {
   Gate gate;
-  ConnectQueue queue(1, 16, [&](Job job, const std::string& remote, std::int32_t) { return gate.run(job, remote); });
+  AsyncConnects queue(1, 16, [&](Job job, const std::string& remote, std::int32_t) { return gate.run(job, remote); });
   ASSERT_TRUE(queue.submit(Job::kConnect, "a", 10).ok());
   gate.wait_started(1);
   ASSERT_TRUE(queue.submit(Job::kConnect, "b", 10).ok());

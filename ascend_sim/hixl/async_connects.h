@@ -27,16 +27,16 @@ enum class ConnectState {
 };
 
 // Internally synchronized.
-class ConnectQueue {
+class AsyncConnects {
  public:
   enum class Job { kConnect, kDisconnect };
   // Does the job; runs on the queue's threads, never twice at once for one remote. `timeout_ms` counts from its start.
   using Run = std::function<Result<void>(Job, const std::string& remote, std::int32_t timeout_ms)>;
 
   // `capacity`: jobs that may wait, those running not counted.
-  ConnectQueue(std::uint32_t threads, std::uint32_t capacity, Run run);
+  AsyncConnects(std::uint32_t threads, std::uint32_t capacity, Run run);
   // As stop().
-  ~ConnectQueue();
+  ~AsyncConnects();
 
   // RESOURCE_EXHAUSTED: `capacity` jobs wait already. CLOSED: stopped.
   Result<void> submit(Job job, const std::string& remote, std::int32_t timeout_ms);

@@ -1,4 +1,4 @@
-#include "connect_queue.h"
+#include "async_connects.h"
 
 #include <fmt/format.h>
 
@@ -6,15 +6,15 @@
 
 namespace onesided::hixl_abi {
 
-ConnectQueue::ConnectQueue(std::uint32_t threads, std::uint32_t capacity, Run run)
+AsyncConnects::AsyncConnects(std::uint32_t threads, std::uint32_t capacity, Run run)
     : capacity_(capacity), run_(std::move(run)) {
   threads_.reserve(threads);
   for (std::uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
-ConnectQueue::~ConnectQueue() { stop(); }
+AsyncConnects::~AsyncConnects() { stop(); }
 
-Result<void> ConnectQueue::submit(Job job, const std::string& name, std::int32_t timeout_ms) {
+Result<void> AsyncConnects::submit(Job job, const std::string& name, std::int32_t timeout_ms) {
   MutexLock lock(mutex_);
   if (stopped_) return Error(Status::kClosed, "the engine was finalized");
   if (waiting_ >= capacity_)
@@ -30,7 +30,7 @@ Result<void> ConnectQueue::submit(Job job, const std::string& name, std::int32_t
   return {};
 }
 
-void ConnectQueue::work() {
+void AsyncConnects::work() {
   MutexLock lock(mutex_);
   while (true) {
     while (ready_.empty() && !stopped_) wake_.wait(lock);
@@ -60,7 +60,7 @@ void ConnectQueue::work() {
   }
 }
 
-ConnectState ConnectQueue::state_of(const Remote& remote) {
+ConnectState AsyncConnects::state_of(const Remote& remote) {
   if (remote.running)
     return remote.running_job == Job::kConnect ? ConnectState::kConnecting : ConnectState::kDisconnecting;
   if (!remote.waiting.empty())
@@ -69,20 +69,20 @@ ConnectState ConnectQueue::state_of(const Remote& remote) {
   return remote.last;
 }
 
-ConnectState ConnectQueue::state(const std::string& name) const {
+ConnectState AsyncConnects::state(const std::string& name) const {
   MutexLock lock(mutex_);
   const auto found = remotes_.find(name);
   return found == remotes_.end() ? ConnectState::kNotConnected : state_of(found->second);
 }
 
-std::map<std::string, ConnectState> ConnectQueue::states() const {
+std::map<std::string, ConnectState> AsyncConnects::states() const {
   MutexLock lock(mutex_);
   std::map<std::string, ConnectState> out;
   for (const auto& [name, remote] : remotes_) out.emplace(name, state_of(remote));
   return out;
 }
 
-void ConnectQueue::stop() {
+void AsyncConnects::stop() {
   {
     MutexLock lock(mutex_);
     if (std::exchange(stopped_, true)) return;
