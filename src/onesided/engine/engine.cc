@@ -81,6 +81,7 @@ void Engine::close() {
   }
   MutexLock lock(core_->close_mutex);
   if (core_->closed.exchange(true)) return;
+  core_->notifies.close();
   core_->connections->close();
   core_->connects.close();
   for (const auto& transport : core_->transports) transport->stop();
@@ -190,6 +191,13 @@ Result<void> Engine::send_notify(std::string_view remote_id, std::string_view na
 Result<std::vector<Notification>> Engine::get_notifies() {
   ONESIDED_TRY(enter());
   return core_->notifies.drain();
+}
+
+Result<void> Engine::wait_notifies(TimeoutMs timeout_ms) {
+  ONESIDED_TRY(enter());
+  ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
+  if (core_->notifies.wait(deadline)) return enter();
+  return Error(Status::kTimeout, "wait_notifies: none came in time");
 }
 
 Result<std::int64_t> Engine::capability(std::string_view name) {

@@ -89,6 +89,8 @@ class Engine {
                            TimeoutMs timeout_ms = kDefaultTimeoutMs);
   // All that have come, oldest first; does not block.
   Result<std::vector<Notification>> get_notifies();
+  // Blocks until get_notifies() has something to give. TIMEOUT; CLOSED, also when the engine closes meanwhile.
+  Result<void> wait_notifies(TimeoutMs timeout_ms = std::nullopt);
 
   // "DYNAMIC_REGISTRATION", "AUTO_CONNECT", "CLIENT_SERVER_COMM", "CANCEL", "PER_ITEM_RESULTS": 1 or 0;
   // "MAX_NOTIFY_BYTES", "MAX_REGIONS", "REGISTRATION_ALIGNMENT". PARAM_INVALID: unknown name.

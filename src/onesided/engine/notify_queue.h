@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "onesided/base/clock.h"
 #include "onesided/base/mutex.h"
 #include "onesided/base/status.h"
 
@@ -28,7 +29,21 @@ class NotifyQueue {
     if (nbytes_ + nbytes > kMaxBytes) return Status::kResourceExhausted;
     nbytes_ += nbytes;
     waiting_.push_back({std::move(name), std::move(message)});
+    arrived_.notify_all();
     return Status::kSuccess;
+  }
+  // Blocks until something waits, or close(). False when the deadline passed first.
+  bool wait(Deadline deadline) {
+    MutexLock lock(mutex_);
+    while (waiting_.empty() && !closed_)
+      if (!arrived_.wait(lock, deadline) && waiting_.empty() && !closed_) return false;
+    return true;
+  }
+  // wait() returns at once from now on.
+  void close() {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    arrived_.notify_all();
   }
   // All that wait, oldest first. Never blocks.
   std::vector<Notification> drain() {
@@ -39,6 +54,8 @@ class NotifyQueue {
 
  private:
   Mutex mutex_;
+  CondVar arrived_;
+  bool closed_ ONESIDED_GUARDED_BY(mutex_) = false;
   std::uint64_t nbytes_ ONESIDED_GUARDED_BY(mutex_) = 0;
   std::vector<Notification> waiting_ ONESIDED_GUARDED_BY(mutex_);
 };
