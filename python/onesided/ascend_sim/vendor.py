@@ -56,7 +56,9 @@ class VendorError(RuntimeError):
 def _library() -> ctypes.CDLL:
     path = Path(__file__).resolve().parent / "lib" / "libonesided_vendor_client.so"
     if not path.exists():
-        raise RuntimeError(f"{path} is missing: this installation was built without the engine ABI; run ./do or reinstall")
+        raise RuntimeError(
+            f"{path} is missing: this installation was built without the engine ABI; run ./do or reinstall"
+        )
     library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
     library.onesided_vendor_open.restype = ctypes.c_void_p
     library.onesided_vendor_words.restype = ctypes.c_char_p
@@ -75,7 +77,7 @@ def _free_port(host: str) -> int:
 
 
 class VendorEngine:
-    """One ``adxl::AdxlEngine``. Confined to one thread at a time. Calls release the interpreter lock and raise VendorError.
+    """One ``adxl::AdxlEngine``. Confined to one thread at a time. Calls let other Python threads run.
 
     ``local_id``: "ip:port" listens there, at port 0 on a free one; "ip" does not listen. ``options``: as Initialize()
     takes them. Device memory is that of the device that is current on this thread.
@@ -126,9 +128,7 @@ class VendorEngine:
 
     def connect(self, remote_id: str, timeout_ms: int = 5000) -> None:
         """Connects. Here the driver has its say about all registered device memory of both sides: 503900."""
-        self._call(
-            "Connect", self._library.onesided_vendor_connect, remote_id.encode(), ctypes.c_int32(timeout_ms)
-        )
+        self._call("Connect", self._library.onesided_vendor_connect, remote_id.encode(), ctypes.c_int32(timeout_ms))
 
     def disconnect(self, remote_id: str, timeout_ms: int = 5000) -> None:
         self._call(
@@ -172,7 +172,9 @@ class VendorEngine:
     def __enter__(self) -> VendorEngine:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __del__(self) -> None:
