@@ -14,17 +14,16 @@ using testing::HasSubstr;
 TEST(HixlLibrary, AMissingLibrarySaysWhatToDo) {
   const auto library = HixlLibrary::load("libno_such_hixl.so");
   ASSERT_EQ(library.status(), Status::kNotFound);
-  EXPECT_THAT(library.error().text(), AllOf(HasSubstr("libno_such_hixl.so"), HasSubstr("set_env.sh"),
-                                            HasSubstr("ONESIDED_HIXL_LIBRARY")));
+  EXPECT_THAT(library.error().text(),
+              AllOf(HasSubstr("libno_such_hixl.so"), HasSubstr("set_env.sh"), HasSubstr("ONESIDED_HIXL_LIBRARY")));
 }
 
 TEST(HixlLibrary, AnotherLibraryIsRefusedNamingWhatItLacks) {
   const auto library = HixlLibrary::load("libc.so.6");
   ASSERT_EQ(library.status(), Status::kUnsupported);
-  EXPECT_THAT(library.error().text(),
-              AllOf(HasSubstr("libc.so.6"), HasSubstr("_ZN4hixl4HixlC1Ev"),
-                    HasSubstr("_ZN4hixl4Hixl17GetTransferStatusERKPvRNS_14TransferStatusE"),
-                    HasSubstr("_ZN2ge12AscendStringC1EPKc")));
+  EXPECT_THAT(library.error().text(), AllOf(HasSubstr("libc.so.6"), HasSubstr("_ZN4hixl4HixlC1Ev"),
+                                            HasSubstr("_ZN4hixl4Hixl17GetTransferStatusERKPvRNS_14TransferStatusE"),
+                                            HasSubstr("_ZN2ge12AscendStringC1EPKc")));
 }
 
 TEST(HixlLibrary, TheEnvironmentNamesTheLibrary) {
