@@ -7,8 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
-#include <set>
-
+#include "engine_object.h"
 #include "errors.h"
 #include "onesided/node/open_engine.h"
 #include "transfer_items.h"
@@ -20,24 +19,6 @@ namespace onesided::python {
 namespace {
 
 using TimeoutMs = Engine::TimeoutMs;
-
-// Engines that are open when the interpreter ends are closed before its threads and statics go. Under the interpreter
-// lock.
-std::set<Engine*>& open_engines() {
-  static auto* engines = new std::set<Engine*>();
-  return *engines;
-}
-
-// An engine as Python owns it.
-struct PyEngine {
-  explicit PyEngine(std::unique_ptr<Engine> opened) : engine(std::move(opened)) { open_engines().insert(engine.get()); }
-  ~PyEngine() {
-    open_engines().erase(engine.get());
-    nb::gil_scoped_release unlocked;
-    engine.reset();
-  }
-  std::unique_ptr<Engine> engine;
-};
 
 // A request: a transfer, and whose it is.
 struct Request {
@@ -341,6 +322,11 @@ void close_open_engines() {
 }
 
 }  // namespace
+
+std::set<Engine*>& open_engines() {
+  static auto* engines = new std::set<Engine*>();
+  return *engines;
+}
 
 void bind_engine(nb::module_& module) {
   bind_values(module);

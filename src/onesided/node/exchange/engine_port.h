@@ -61,16 +61,20 @@ class EnginePort {
   // Grows whenever this engine's set of regions changes.
   virtual std::uint64_t regions_version() = 0;
 
-  // A peer that is connected already is success.
+  // A peer that is connected already is success; so is this engine itself.
   virtual Result<void> connect(const std::string& remote, Deadline deadline) = 0;
   virtual void disconnect(const std::string& remote) = 0;
-  virtual bool connected(const std::string& remote) = 0;
   // Regions registered after connect() can be read without connecting anew.
   virtual bool sees_new_regions() = 0;
-  // `desc` came from describe() of the remote engine and is checked here. STALE: made by an earlier life of it.
+  // `desc` came from describe() of the remote engine and is checked here. PEER_LOST, NOT_CONNECTED, STALE: nothing has
+  // moved; the connection broke since it was made, or the description is of another life of the peer.
   virtual Result<std::unique_ptr<Reading>> read(const std::string& remote, const std::string& desc,
                                                 std::vector<ReadItem> items,
                                                 std::optional<std::int64_t> timeout_ms) = 0;
 };
+
+class Engine;
+// The real one.
+std::shared_ptr<EnginePort> make_engine_port(std::shared_ptr<Engine> engine);
 
 }  // namespace onesided

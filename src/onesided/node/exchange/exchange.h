@@ -21,17 +21,17 @@ struct ExchangeOptions {
 // Objects of one engine, both ways. Thread-safe. Must outlive its fetches.
 class Exchange {
  public:
-  Exchange(std::unique_ptr<EnginePort> engine, ExchangeOptions options)
+  Exchange(std::shared_ptr<EnginePort> engine, ExchangeOptions options)
       : engine_(std::move(engine)), regions_(*engine_, options.keep_idle), peers_(*engine_, options.max_peers) {}
 
-  EnginePort& engine() { return *engine_; }
+  const std::shared_ptr<EnginePort>& engine() { return engine_; }
   RegionRefs& regions() { return regions_; }
   PeerCache& peers() { return peers_; }
   TensorStore& objects() { return objects_; }
   Fetches& fetches() { return fetches_; }
 
  private:
-  const std::unique_ptr<EnginePort> engine_;
+  const std::shared_ptr<EnginePort> engine_;
   RegionRefs regions_;
   PeerCache peers_;
   TensorStore objects_{*engine_, regions_};

@@ -90,7 +90,7 @@ class FakeEnginePort : public EnginePort {
     connected_.erase(remote);
     disconnected.push_back(remote);
   }
-  bool connected(const std::string& remote) override {
+  bool connected(const std::string& remote) {
     MutexLock lock(mutex_);
     return connected_.contains(remote);
   }

@@ -87,6 +87,13 @@ TEST_F(FetchesTest, AStaleConnectionIsRenewedOnce) {
   EXPECT_EQ(fetches_.start(spec({{100}})).status(), Status::kStale);
 }
 
+TEST_F(FetchesTest, AConnectionThatWasLostUnnoticedIsRenewed) {
+  EXPECT_TRUE(fetches_.start(spec({{100}})).ok());
+  engine_.lose("owner:1");
+  EXPECT_EQ(fetches_.start(spec({{100}})).value()->wait(Deadline::never()), FetchState::kDone);
+  EXPECT_EQ(engine_.connects, 2);
+}
+
 TEST_F(FetchesTest, TheCallersDeadlineDoesNotEndIt) {
   engine_.reads_finish = false;
   auto fetch = fetches_.start(spec({{100}})).value();

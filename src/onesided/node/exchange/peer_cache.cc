@@ -22,13 +22,12 @@ void PeerCache::Pin::release() {
 
 Result<PeerCache::Pin> PeerCache::pin(const std::string& remote, std::uint64_t version, Deadline deadline) {
   const bool sees_new_regions = engine_.sees_new_regions();
+  MutexLock lock(mutex_);
   while (true) {
-    const bool alive = engine_.connected(remote);
-    MutexLock lock(mutex_);
     const auto found = peers_.find(remote);
     if (found == peers_.end()) return connect(remote, version, deadline, lock);
     Peer& peer = found->second;
-    const bool usable = alive && !peer.broken && (version <= peer.version || sees_new_regions);
+    const bool usable = !peer.broken && (version <= peer.version || sees_new_regions);
     if (peer.state == State::kConnected && usable) {
       ++peer.users;
       ++counts_.reuses;

@@ -1,0 +1,30 @@
+// Why: onesided.Engine as Python owns it, for the bindings that build on an engine and must keep it alive.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "onesided/node/open_engine.h"
+
+namespace onesided::python {
+
+// Engines that are open when the interpreter ends are closed before its threads and statics go. Under the interpreter
+// lock.
+std::set<Engine*>& open_engines();
+
+// An engine as Python owns it. Others may hold it longer; they get CLOSED then.
+struct PyEngine {
+  explicit PyEngine(std::unique_ptr<Engine> opened) : engine(std::move(opened)) { open_engines().insert(engine.get()); }
+  ~PyEngine() {
+    open_engines().erase(engine.get());
+    nanobind::gil_scoped_release unlocked;
+    engine->close();
+    engine.reset();
+  }
+  std::shared_ptr<Engine> engine;
+};
+
+}  // namespace onesided::python

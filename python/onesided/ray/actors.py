@@ -1,0 +1,48 @@
+"""Why: an actor that receives needs three things that are easy to forget: Ray's system threads
+(enable_tensor_transport), the transport's registration in its own process, also after a restart, and the npu it chose
+in __init__ known to the thread that receives. One decorator does all three."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from onesided.ray import device, registration
+
+
+def _set_up(devices: tuple[str, ...], npu: int | None) -> None:
+    registration.register_hixl_tensor_transport(devices, device=npu)
+
+
+def actor(
+    cls: type | None = None, /, *, devices: tuple[str, ...] = ("npu", "cpu"), npu: int | None = None, **options: Any
+):
+    """`@onesided.ray.actor` or `@onesided.ray.actor(num_cpus=1, ...)`: `ray.remote` for an actor that sends or receives
+    HIXL objects. `options` are those of `ray.remote`; `npu` is the device that npu objects are received on (default: the
+    one current at the end of __init__). Works for asyncio actors. Raises TypeError for anything but a class."""
+    if cls is None:
+        return functools.partial(actor, devices=devices, npu=npu, **options)
+    if not isinstance(cls, type):
+        raise TypeError(f"@onesided.ray.actor decorates a class, not {cls!r}; for functions use @ray.remote")
+    if options.get("enable_tensor_transport") is False:
+        raise ValueError(
+            "@onesided.ray.actor is for actors with tensor transport; enable_tensor_transport=False is not"
+        )
+    options["enable_tensor_transport"] = True
+
+    original: Callable[..., None] = getattr(cls, "__init__")  # noqa: B009
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        _set_up(tuple(devices), npu)
+        original(self, *args, **kwargs)
+        device.remember_current()
+
+    if inspect.isfunction(original):  # object's own has no signature that Ray could read
+        __init__ = functools.wraps(original)(__init__)
+    prepared = type(cls.__name__, (cls,), {"__init__": __init__, "__doc__": cls.__doc__, "__module__": cls.__module__})
+    prepared.__qualname__ = cls.__qualname__
+    return ray.remote(**options)(prepared)

@@ -1,0 +1,76 @@
+"""Why: the current npu is a property of a thread, and Ray runs an actor's __init__, its methods and its receives on
+three different ones. Receives must land on the device the actor chose, so what it chose is remembered here."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+
+_lock = threading.Lock()
+_explicit: int | None = None
+_last_set: int | None = None
+_watched: set[int] = set()
+
+
+def _npu():
+    """torch.npu, if this process has imported torch_npu; else None."""
+    return sys.modules["torch_npu"].npu if "torch_npu" in sys.modules else None
+
+
+def choose(index: int) -> None:
+    """npu objects are received on this device from now on."""
+    global _explicit
+    _explicit = index
+
+
+def remember_current() -> None:
+    """Takes the calling thread's current npu as the actor's, if it has one, and follows torch.npu.set_device from now on.
+    Call it from the actor's own code, not from a thread of Ray's."""
+    global _last_set
+    npu = _npu()
+    if npu is None:
+        return
+    watch()
+    if npu.is_initialized():
+        _last_set = npu.current_device()
+
+
+def watch() -> None:
+    """Follows torch.npu.set_device in all threads: an actor's __init__ may choose its device after registering."""
+    npu = _npu()
+    with _lock:
+        if npu is None or id(npu) in _watched:
+            return
+        _watched.add(id(npu))
+    set_device = npu.set_device
+
+    @functools.wraps(set_device)
+    def remembering_set_device(device) -> None:
+        global _last_set
+        set_device(device)
+        _last_set = npu.current_device()
+
+    npu.set_device = remembering_set_device
+    import torch
+
+    if getattr(torch, "npu", None) is not None:
+        torch.npu.set_device = remembering_set_device
+
+
+def index() -> int:
+    """The device that npu objects are received on: the one chosen, else the last one set, else the only one in use,
+    else the calling thread's."""
+    if _explicit is not None:
+        return _explicit
+    if _last_set is not None:
+        return _last_set
+    npu = _npu()
+    in_use = [i for i in range(npu.device_count()) if npu.memory_reserved(i) > 0]
+    return in_use[0] if len(in_use) == 1 else npu.current_device()
+
+
+def reset() -> None:
+    """Forgets what was chosen and set: for tests."""
+    global _explicit, _last_set
+    _explicit = _last_set = None

@@ -1,0 +1,36 @@
+"""Why: Ray users catch RayDirectTransportError; whatever the engine says reaches them inside one, with the object, its
+owner and the cause in words."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+
+def transport_error(text: str) -> Exception:
+    # Ray's exceptions and its rdt package import each other: not at the top.
+    from ray.exceptions import RayDirectTransportError
+
+    return RayDirectTransportError(text)
+
+
+@contextlib.contextmanager
+def as_transport_errors(object_id: str, engine_id: str) -> Iterator[None]:
+    """Turns errors of starting a transfer into RayDirectTransportError. Errors of the caller's own making (ValueError,
+    TypeError) and interrupts stay what they are."""
+    try:
+        yield
+    except (RuntimeError, OSError, MemoryError) as error:
+        raise transport_error(
+            f"The HIXL transfer of object {object_id} from {engine_id or 'its owner'} failed: {error}"
+        ) from error
+
+
+def raise_unless_done(state: str, fetch: Any, object_id: str) -> None:
+    """RayDirectTransportError with the cause for a transfer that failed or was aborted."""
+    if state == "DONE":
+        return
+    _, cause = fetch.error
+    what = "was aborted" if state == "ABORTED" else "failed (the source actor may have died)"
+    raise transport_error(f"The HIXL transfer of object {object_id} {what}: {cause}")

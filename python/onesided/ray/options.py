@@ -1,0 +1,74 @@
+"""Why: every setting of the transport in one table, read once per process, and a bad value is an error that names it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+def _at_least_zero(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError("must not be negative")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e7:
+        raise ValueError("must be a positive number of seconds")
+    return value
+
+
+def _switch(text: str) -> bool:
+    try:
+        return {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}[text.strip().lower()]
+    except KeyError:
+        raise ValueError("must be 1 or 0") from None
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of this process's transport; docs/ray.md has the table. A value."""
+
+    remote_engines: int = 1000
+    """Connections kept for later fetches; 0 connects and disconnects for each."""
+    connect_timeout_s: float = 4.0
+    transfer_timeout_s: float | None = None
+    """None: Ray's own limit, RAY_rdt_fetch_fail_timeout_milliseconds."""
+    host: str | None = None
+    """Address the engine listens on; None: the node's address as Ray has it."""
+    transports: str | None = None
+    """Order of preference, as the engine takes it; None: the engine's own."""
+    keep_registrations: bool = True
+    """Memory stays registered after its last object, as long as it lives."""
+    receive_pool: bool = True
+    """Receive buffers come from a pool; off: from torch, page faults and a registration for each."""
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] = os.environ) -> Options:
+        """Raises ValueError naming the variable, its value and what it may be."""
+        values: dict[str, Any] = {}
+        for field, (variable, convert) in _VARIABLES.items():
+            text = environment.get(variable)
+            if not text:
+                continue
+            try:
+                values[field] = convert(text)
+            except ValueError as error:
+                raise ValueError(f"{variable}={text!r}: {error}") from None
+        return Options(**values)
+
+
+_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "remote_engines": ("ONESIDED_REMOTE_ENGINE_CACHE_MAXSIZE", _at_least_zero),
+    "connect_timeout_s": ("ONESIDED_RAY_CONNECT_TIMEOUT_S", _seconds),
+    "transfer_timeout_s": ("ONESIDED_RAY_TRANSFER_TIMEOUT_S", _seconds),
+    "host": ("ONESIDED_RAY_HOST", str),
+    "transports": ("ONESIDED_RAY_TRANSPORTS", str),
+    "keep_registrations": ("ONESIDED_RAY_KEEP_REGISTRATIONS", _switch),
+    "receive_pool": ("ONESIDED_RAY_RECEIVE_POOL", _switch),
+}
+assert set(_VARIABLES) == {field.name for field in fields(Options)}

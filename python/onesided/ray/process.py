@@ -1,0 +1,98 @@
+"""Why: a process has one engine for all its objects, started when the first object needs it and ended with Ray's
+connection, so that neither a driver that only coordinates nor one that has shut Ray down owns a port or a thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+
+import ray
+import torch
+from ray._private import ray_constants
+from ray.experimental import internal_kv
+
+from onesided import _core
+from onesided.engine import Engine
+from onesided.ray import secret
+from onesided.ray.memories import Memories, Span
+from onesided.ray.npu_memory import NpuMemory
+from onesided.ray.options import Options
+
+
+class Process:
+    """Engine, exchange and memories of this process. Thread-safe. Made by current()."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.pid = os.getpid()
+        self.engine = _start_engine(options)
+        self.engine_id: str = self.engine.id
+        self.exchange = _core.Exchange(
+            self.engine, max_peers=options.remote_engines, keep_idle=options.keep_registrations
+        )
+        self.memories = Memories(self.exchange.memory_gone)
+        self.npu = NpuMemory(self.engine, self.exchange.memory_gone)
+        self.receive_pool = _core.ReceivePool(self.exchange) if options.receive_pool else None
+
+    def spans(self, tensors: Sequence[torch.Tensor]) -> list[Span]:
+        """Where the bytes of dense tensors lie, and in what memory."""
+        host, npu = self.memories.host_span, self.npu.span
+        return [host(tensor) if tensor.device.type == "cpu" else npu(tensor) for tensor in tensors]
+
+    @property
+    def connect_timeout_ms(self) -> int:
+        return round(self.options.connect_timeout_s * 1000)
+
+    @property
+    def transfer_timeout_ms(self) -> int:
+        seconds = self.options.transfer_timeout_s
+        return round(1000 * (ray_constants.RDT_FETCH_FAIL_TIMEOUT_SECONDS if seconds is None else seconds))
+
+    def close(self) -> None:
+        """Ends the engine: listener, threads, connections. Transfers under way fail with CLOSED."""
+        pass
+
+
+_lock = threading.Lock()
+_current: Process | None = None
+
+
+def current() -> Process:
+    """The process's engine and what belongs to it, started on first use. Raises what starting it raised (a later call
+    tries again)."""
+    global _current
+    process = _current
+    if process is not None and process.pid == os.getpid():
+        return process
+    with _lock:
+        # After a fork the child starts its own; the parent's engine is the parent's.
+        if _current is None or _current.pid != os.getpid():
+            _current = Process(Options.from_environment())
+        return _current
+
+
+def peek() -> Process | None:
+    """The same, but None where nothing has been started."""
+    process = _current
+    return process if process is not None and process.pid == os.getpid() else None
+
+
+def close() -> None:
+    """Ends the engine, if there is one. A later current() starts a new one. Idempotent."""
+    global _current
+    with _lock:
+        process, _current = peek(), None
+    if process is not None:
+        process.close()
+
+
+def _start_engine(options: Options) -> Engine:
+    """Listens on the address at which this node is known to Ray. With Ray, peers on other nodes may come: the cluster's
+    secret admits them. Without, only this host's."""
+    settings = {} if options.transports is None else {"transports": options.transports}
+    if not internal_kv._internal_kv_initialized():
+        return Engine(options.host or "127.0.0.1", settings)
+    host = options.host or ray.util.get_node_ip_address()
+    with secret.SecretFile(secret.cluster_secret()) as file:
+        return Engine(host, settings | {"auth_secret_file": file.path})

@@ -1,0 +1,87 @@
+"""Why: Ray must know the transport before a class body says tensor_transport="HIXL", in every process that takes part,
+and its own registration refuses to be called twice. Ours may be called any number of times, from anywhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterable
+
+import torch
+from ray.experimental.rdt import util as rdt
+
+from onesided.ray import device as npu_device
+from onesided.ray import guard
+from onesided.ray.guard import BACKEND
+from onesided.ray.transport import HixlTensorTransport
+
+SUPPORTED_DEVICES = ("npu", "cpu")
+
+_lock = threading.Lock()
+
+
+def register_hixl_tensor_transport(
+    devices: Iterable[str] = SUPPORTED_DEVICES, *, device: int | str | None = None
+) -> None:
+    """Registers "HIXL" with Ray in this process. Idempotent; a later call may change the devices.
+
+    devices: the kinds of tensors it carries, out of "npu" and "cpu" (ValueError for others). With "npu", and where
+    torch_npu is installed, the aligned-pool decorator is installed too (onesided.npu.install()).
+    device: the npu (index, or "npu:1") that npu objects are received on. Default: the one the actor has set.
+    """
+    devices = [str(name) for name in devices]
+    if not devices or (unknown := [name for name in devices if name not in SUPPORTED_DEVICES]):
+        raise ValueError(
+            f"devices={devices}: HIXL carries {' and '.join(SUPPORTED_DEVICES)} tensors"
+            + (f", not {', '.join(unknown)}" if devices else "; name at least one")
+        )
+    if device is not None:
+        npu_device.choose(_npu_index(device))
+    register(devices)
+    if "npu" in devices and _torch_npu_usable():
+        from onesided import npu
+
+        npu.install()
+        npu_device.remember_current()
+
+
+def register(devices: list[str]) -> None:
+    """Makes Ray know the transport, without touching any device."""
+    rdt._ensure_default_transports_registered()
+    with _lock:
+        known = rdt.transport_manager_info.get(BACKEND)
+        if known is None:
+            rdt.register_tensor_transport(BACKEND, devices, HixlTensorTransport, torch.Tensor)
+        elif known.transport_manager_class is not HixlTensorTransport:
+            raise RuntimeError(
+                f"Ray has another transport under the name {BACKEND}: "
+                f"{known.transport_manager_class.__module__}.{known.transport_manager_class.__qualname__}"
+            )
+        elif list(known.devices) != devices:
+            rdt.transport_manager_info[BACKEND] = known._replace(devices=devices)
+        guard.install()
+    npu_device.watch()
+
+
+def _npu_index(device: int | str) -> int:
+    if isinstance(device, int) and device >= 0:
+        return device
+    if isinstance(device, str):
+        parsed = torch.device(device) if ":" in device else None
+        if parsed is not None and parsed.type == "npu" and parsed.index is not None:
+            return parsed.index
+    raise ValueError(f'device={device!r}: give the npu\'s index (1) or name ("npu:1")')
+
+
+def _torch_npu_usable() -> bool:
+    if "torch_npu" in sys.modules:
+        return True
+    if importlib.util.find_spec("torch_npu") is None:
+        return False
+    try:
+        import torch_npu  # noqa: F401
+    except ImportError:
+        # No device runtime here (a driver that only coordinates): this process cannot hold npu tensors anyway.
+        return False
+    return True

@@ -1,0 +1,82 @@
+"""Why: whether memory was registered again, over which connection an object came and how fast it was are questions that
+a user asks from inside an actor, of that actor."""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from onesided.ray import process
+
+_FETCHES_REMEMBERED = 256
+
+
+@dataclass(frozen=True)
+class FetchRecord:
+    """One fetch that ended in this process. A value."""
+
+    object_id: str
+    engine_id: str
+    tensors: int
+    nbytes: int
+    elapsed_us: int
+    state: str
+
+    @property
+    def gbps(self) -> float:
+        """1e9 bytes a second, from start to end; 0 where nothing was timed."""
+        return self.nbytes / self.elapsed_us / 1e3 if self.elapsed_us else 0.0
+
+
+_fetches: collections.deque[FetchRecord] = collections.deque(maxlen=_FETCHES_REMEMBERED)
+_totals = collections.Counter({"fetches": 0, "fetched_bytes": 0, "fetches_failed": 0})
+_NUMBERS = (
+    "registrations", "deregistrations", "regions", "region_bytes", "memories", "objects", "objects_published",
+    "objects_released", "object_bytes", "peers", "connects", "connection_reuses", "evictions", "receive_pool_bytes",
+    "receive_pool_used_bytes",
+)  # fmt: skip
+
+
+def note_fetch(request: Any) -> None:
+    """Remembers how a fetch ended; for the transport."""
+    fetch, metadata = request.fetch, request.metadata
+    state = fetch.state
+    _fetches.append(
+        FetchRecord(
+            request.obj_id, metadata.engine_id, len(metadata.tensor_meta), fetch.nbytes, fetch.elapsed_us, state
+        )
+    )
+    if state == "DONE":
+        _totals.update(fetches=1, fetched_bytes=fetch.nbytes)
+    else:
+        _totals.update(fetches_failed=1)
+
+
+def stats() -> dict[str, Any]:
+    """Numbers of this process's transport (docs/ray.md names them all). All zero where it has not been used yet."""
+    numbers: dict[str, Any] = dict.fromkeys(_NUMBERS, 0) | {"engine_id": None}
+    here = process.peek()
+    if here is not None:
+        numbers |= here.exchange.stats() | {
+            "engine_id": here.engine_id,
+            "memories": len(here.memories),
+            "regions": here.engine.stats()["regions"],
+        }
+        if here.receive_pool is not None:
+            pool = here.receive_pool.stats()
+            numbers["registrations"] += pool["registrations"]
+            numbers["receive_pool_bytes"] = pool["reserved_bytes"]
+            numbers["receive_pool_used_bytes"] = pool["used_bytes"]
+    return numbers | dict(_totals)
+
+
+def object_stats(ref: Any) -> dict[str, Any]:
+    """What this process knows of one object (an ObjectRef, or its hex id): the fetches of it that ended here, latest
+    last, and its size. Empty lists and zeros for an object it has nothing to do with."""
+    object_id = ref if isinstance(ref, str) else ref.hex()
+    here = process.peek()
+    published = here.exchange.find(object_id) if here is not None else None
+    fetches = [asdict(record) | {"gbps": record.gbps} for record in _fetches if record.object_id == object_id]
+    nbytes, tensors = published if published else (0, 0)
+    return {"published": published is not None, "nbytes": nbytes, "tensors": tensors, "fetches": fetches}

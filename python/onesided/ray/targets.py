@@ -1,0 +1,56 @@
+"""Why: fresh pages cost ten times what a copy costs, and each fresh buffer a registration. Receive buffers come from
+pools that stay: registered once, faulted in once, handed out again when the last tensor in them dies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from onesided.ray import device as npu_device
+from onesided.ray.metadata import HixlTransportMetadata
+from onesided.ray.process import Process
+
+
+def allocate(metadata: HixlTransportMetadata, here: Process) -> list[torch.Tensor]:
+    """One new tensor for each of the object's, on the same kind of device; npu tensors on the actor's own. Its memory is
+    free to be written at once. RuntimeError: no npu in this process, or no memory left."""
+    kinds = [metadata.device_of(index) for index in range(len(metadata.tensor_meta))]
+    tensors: list[torch.Tensor | None] = [None] * len(kinds)
+    for kind in set(kinds):
+        places = [index for index, other in enumerate(kinds) if other == kind]
+        wanted = [metadata.tensor_meta[index] for index in places]
+        made = _on_cpu(wanted, here) if kind == "cpu" else _on_npu(wanted, here)
+        for index, tensor in zip(places, made, strict=True):
+            tensors[index] = tensor
+    return tensors  # type: ignore[return-value]
+
+
+def _on_cpu(wanted: Sequence[tuple[torch.Size, torch.dtype]], here: Process) -> list[torch.Tensor]:
+    pool = here.receive_pool
+    if pool is None:
+        return [torch.empty(shape, dtype=dtype) for shape, dtype in wanted]
+    counts = [math.prod(shape) for shape, _ in wanted]
+    blocks = iter(pool.allocate([n * dtype.itemsize for n, (_, dtype) in zip(counts, wanted, strict=True) if n]))
+    return [
+        torch.frombuffer(next(blocks), dtype=dtype, count=count).view(shape)
+        if count
+        else torch.empty(shape, dtype=dtype)
+        for count, (shape, dtype) in zip(counts, wanted, strict=True)
+    ]
+
+
+def _on_npu(wanted: Sequence[tuple[torch.Size, torch.dtype]], here: Process) -> list[torch.Tensor]:
+    with here.npu.receiving(npu_device.index()) as device:
+        tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in wanted]
+    # A block may come from a tensor that died with work on it still queued: streams order kernels, not our READ.
+    torch.npu.current_stream(device).synchronize()
+    return tensors
+
+
+def check(tensors: Sequence[torch.Tensor]) -> None:
+    """ValueError: a buffer that is not dense."""
+    for index, tensor in enumerate(tensors):
+        if not tensor.is_contiguous():
+            raise ValueError(f"target buffer {index} is not contiguous; receive into a dense one and copy")

@@ -1,0 +1,166 @@
+"""Why: Ray's side of the transport. Each method runs on a thread of Ray's choosing (docs/ray.md has the table), so none
+keeps state of its own beyond what is locked here; the bookkeeping is the core's."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from ray.experimental.rdt import util as rdt
+from ray.experimental.rdt.tensor_transport_manager import FetchRequest, TensorTransportManager
+
+from onesided.ray import failures, process, sources, statistics, targets
+from onesided.ray.guard import BACKEND
+from onesided.ray.metadata import HixlCommunicatorMetadata, HixlTransportMetadata
+
+
+@dataclass
+class HixlFetchRequest(FetchRequest):
+    """An object on its way. When it dies, whatever still moves is stopped first, then its buffers may go: Ray may drop
+    a request without ever waiting for it."""
+
+    fetch: Any = field(default=None, repr=False)
+
+    metadata: Any = field(default=None, repr=False)
+
+    def __del__(self) -> None:
+        # Before `tensors` go: nothing may move into memory that is being freed.
+        if self.fetch is not None:
+            self.fetch.abort()
+
+
+class HixlTensorTransport(TensorTransportManager):
+    """One-sided READs through onesided's engine. Thread-safe; one per process, made by Ray."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Dense copies of tensors that were not, by object: they are what readers read.
+        self._packed: dict[str, list[torch.Tensor]] = {}
+
+    def tensor_transport_backend(self) -> str:
+        return BACKEND
+
+    @staticmethod
+    def is_one_sided() -> bool:
+        return True
+
+    @staticmethod
+    def can_abort_transport() -> bool:
+        return True
+
+    def actor_has_tensor_transport(self, actor: Any) -> bool:
+        """Asked on every call of such a method, so nothing is sent: an actor with tensor transport registers HIXL when
+        it is created, and one whose engine cannot start says so in the object itself."""
+        return bool(actor._ray_enable_tensor_transport)
+
+    def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: str | None = None):
+        return HixlCommunicatorMetadata()
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[torch.Tensor]) -> HixlTransportMetadata:
+        try:
+            return self._publish(obj_id, rdt_object)
+        except BaseException:
+            _forget_failed_object(obj_id)
+            raise
+
+    def _publish(self, obj_id: str, tensors: list[torch.Tensor]) -> HixlTransportMetadata:
+        here = process.current()
+        source = sources.prepare(tensors, here, rdt.transport_manager_info[BACKEND].devices)
+        if source.keep_alive:
+            with self._lock:
+                # A retried task describes the same object again: the first copies are the published ones.
+                self._packed.setdefault(obj_id, source.keep_alive)
+        try:
+            description, version = here.exchange.publish(obj_id, source.spans)
+        except BaseException:
+            with self._lock:
+                self._packed.pop(obj_id, None)
+            raise
+        return HixlTransportMetadata(
+            tensor_meta=[(tensor.shape, tensor.dtype) for tensor in tensors],
+            tensor_device=source.device,
+            serialized_mem_descs=description,
+            engine_id=here.engine_id,
+            meta_version=version,
+            tensor_devices=source.devices,
+        )
+
+    def fetch_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: HixlTransportMetadata,
+        communicator_metadata: Any = None,
+        target_buffers: list[torch.Tensor] | None = None,
+    ) -> HixlFetchRequest:
+        """Starts to move; returns at once unless it must connect first. RayDirectTransportError names object, owner and
+        cause. The buffers' identity is kept."""
+        metadata = tensor_transport_metadata
+        if not isinstance(metadata, HixlTransportMetadata):
+            raise TypeError(f"object {obj_id} was not sent by HIXL: its metadata is a {type(metadata).__name__}")
+        here = process.current()
+        with failures.as_transport_errors(obj_id, metadata.engine_id):
+            if target_buffers:
+                tensors = target_buffers
+                targets.check(tensors)
+                sources.synchronize(tensors)  # what still reads or writes them
+            else:
+                tensors = targets.allocate(metadata, here)
+            fetch = here.exchange.fetch(
+                obj_id,
+                metadata.engine_id,
+                metadata.meta_version,
+                metadata.serialized_mem_descs,
+                here.spans(tensors),
+                here.connect_timeout_ms,
+                here.transfer_timeout_ms,
+            )
+        return HixlFetchRequest(obj_id=obj_id, tensors=tensors, fetch=fetch, metadata=metadata)
+
+    def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[torch.Tensor]:
+        """timeout in seconds, negative for none. TimeoutError: it is still on its way. RayDirectTransportError: it failed
+        or was aborted."""
+        timeout_ms = None if timeout is None or timeout < 0 else max(0, round(timeout * 1000))
+        state = fetch_request.fetch.wait(timeout_ms)
+        if state == "RUNNING":
+            raise TimeoutError(f"HIXL object {fetch_request.obj_id} has not arrived within {timeout} s")
+        statistics.note_fetch(fetch_request)
+        failures.raise_unless_done(state, fetch_request.fetch, fetch_request.obj_id)
+        return fetch_request.tensors
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: HixlTransportMetadata,
+        communicator_metadata: Any = None,
+        target_buffers: list[torch.Tensor] | None = None,
+    ) -> list[torch.Tensor]:
+        request = self.fetch_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
+        return self.wait_fetch_complete(request)
+
+    def send_multiple_tensors(self, tensors: Any, tensor_transport_metadata: Any, communicator_metadata: Any) -> None:
+        raise NotImplementedError("HIXL is one-sided: the receiver reads, the sender has nothing to do")
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: list[torch.Tensor]) -> None:
+        here = process.peek()
+        if here is not None:
+            here.exchange.release(obj_id)
+        with self._lock:
+            packed = self._packed.pop(obj_id, None)
+        del packed  # outside the lock: freeing a storage calls back
+
+    def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
+        """Returns when the buffers of the object's transfers that run now are quiet; later ones are not affected."""
+        here = process.peek()
+        if here is not None:
+            here.exchange.abort(obj_id)
+
+
+def _forget_failed_object(obj_id: str) -> None:
+    """Ray has stored the tensors before it asks for their metadata, and keeps them when that fails."""
+    from ray._private.worker import global_worker
+
+    store = global_worker.rdt_manager.rdt_store
+    if store.has_object(obj_id):
+        store.pop_object(obj_id)

@@ -1,0 +1,93 @@
+"""Settings, registration and memories, without a cluster."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from onesided.ray.memories import EMPTY, Memories
+from onesided.ray.options import Options
+from onesided.ray.registration import register_hixl_tensor_transport
+
+
+def test_settings_come_from_the_environment() -> None:
+    assert Options.from_environment({}) == Options()
+    options = Options.from_environment(
+        {"ONESIDED_REMOTE_ENGINE_CACHE_MAXSIZE": "0", "ONESIDED_RAY_KEEP_REGISTRATIONS": "off"}
+    )
+    assert options.remote_engines == 0
+    assert not options.keep_registrations
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ONESIDED_REMOTE_ENGINE_CACHE_MAXSIZE", "-1"),
+        ("ONESIDED_REMOTE_ENGINE_CACHE_MAXSIZE", "many"),
+        ("ONESIDED_RAY_CONNECT_TIMEOUT_S", "0"),
+        ("ONESIDED_RAY_TRANSFER_TIMEOUT_S", "nan"),
+        ("ONESIDED_RAY_RECEIVE_POOL", "maybe"),
+    ],
+)
+def test_a_bad_setting_is_named(variable: str, value: str) -> None:
+    with pytest.raises(ValueError, match=f"{variable}='{value}'"):
+        Options.from_environment({variable: value})
+
+
+def test_registration_is_idempotent_and_follows_the_last_call() -> None:
+    from ray.experimental.rdt import util as rdt
+
+    for devices in (["cpu"], ["npu", "cpu"], ["npu", "cpu"]):
+        register_hixl_tensor_transport(devices)
+        assert rdt.transport_manager_info["HIXL"].devices == devices
+
+
+@pytest.mark.parametrize("devices", [[], ["cuda"], ["cpu", "tpu"]])
+def test_unknown_devices_are_refused(devices: list[str]) -> None:
+    with pytest.raises(ValueError, match="npu and cpu"):
+        register_hixl_tensor_transport(devices)
+
+
+@pytest.mark.parametrize("device", ["npu", "cuda:0", -1, "npu:x"])
+def test_a_receiving_device_must_be_an_npu_with_its_index(device: object) -> None:
+    with pytest.raises((ValueError, RuntimeError)):
+        register_hixl_tensor_transport(["cpu"], device=device)  # type: ignore[arg-type]
+
+
+def test_the_decorator_refuses_what_it_cannot_do() -> None:
+    import onesided.ray
+
+    with pytest.raises(TypeError, match="decorates a class"):
+        onesided.ray.actor(lambda: None)
+    with pytest.raises(ValueError, match="enable_tensor_transport"):
+        onesided.ray.actor(enable_tensor_transport=False)(type("Thing", (), {}))
+
+
+def test_a_memory_has_one_number_for_life_and_its_end_is_told() -> None:
+    gone: list[int] = []
+    memories = Memories(gone.append)
+    tensor = torch.arange(10)
+    first = memories.host_span(tensor)
+    view = memories.host_span(tensor[2:4])
+    assert view == (tensor.data_ptr() + 16, 16, 0, tensor.data_ptr(), 80, first[5])
+    assert memories.host_span(tensor[:0]) == EMPTY
+    kept = tensor[5:]
+    del tensor
+    gc.collect()
+    assert gone == []
+    del kept
+    gc.collect()
+    assert gone == [first[5]]
+    assert len(memories) == 0
+
+
+def test_a_resized_memory_is_another() -> None:
+    gone: list[int] = []
+    memories = Memories(gone.append)
+    tensor = torch.zeros(10)
+    before = memories.host_span(tensor)[5]
+    tensor.resize_(1_000_000)
+    after = memories.host_span(tensor)[5]
+    assert gone == [before]
+    assert after != before

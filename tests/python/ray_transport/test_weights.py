@@ -1,0 +1,154 @@
+"""Weights that are updated in place while others read them: a reader takes whole versions only."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import ray
+import torch
+from ray.exceptions import RayDirectTransportError
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@pytest.fixture(scope="module")
+def trainer(cluster: None) -> Any:
+    import onesided.ray
+
+    @onesided.ray.actor(num_cpus=0, max_concurrency=2)
+    class Trainer:
+        """Holds 20 weights that are all equal to the version: any mixture shows."""
+
+        def __init__(self) -> None:
+            self.weights = {f"w{i}": torch.zeros(50_000) for i in range(20)}
+            self.publisher = onesided.ray.WeightPublisher(self.weights)
+
+        def handle(self) -> Any:
+            return self.publisher.handle
+
+        def train(self, updates: int) -> int:
+            for _ in range(updates):
+                with self.publisher.update() as weights:
+                    for tensor in weights.values():
+                        tensor.add_(1)
+            return self.publisher.version
+
+        def fail_in_the_middle(self) -> None:
+            try:
+                with self.publisher.update() as weights:
+                    weights["w0"].add_(1)
+                    raise RuntimeError("training diverged")
+            except RuntimeError:
+                pass
+
+        def repair(self) -> None:
+            with self.publisher.update() as weights:
+                for tensor in weights.values():
+                    tensor.fill_(self.publisher.version + 1)
+
+        def close(self) -> None:
+            self.publisher.close()
+
+        def registrations(self) -> int:
+            return onesided.ray.stats()["registrations"]
+
+    return Trainer.remote()
+
+
+@pytest.fixture(scope="module")
+def rollout(trainer: Any) -> Any:
+    import onesided.ray
+
+    @onesided.ray.actor(num_cpus=0)
+    class Rollout:
+        def __init__(self, handle: Any) -> None:
+            self.reader = onesided.ray.WeightReader(handle)
+
+        def pull(self, timeout_s: float = 30.0, newer_than: int | None = None) -> tuple[int, set[float], str | None]:
+            """The version, the values found in it, and the failure, if any."""
+            try:
+                version, weights = self.reader.pull(timeout_s, newer_than=newer_than)
+            except (TimeoutError, RayDirectTransportError) as error:
+                return -1, set(), f"{type(error).__name__}: {error}"
+            return version, {float(value) for t in weights.values() for value in (t.min(), t.max())}, None
+
+        def pull_until(self, version: int) -> tuple[int, int, int]:
+            """Polls all the time: versions taken, torn copies, registrations after the first two."""
+            seen, registered = 0, 0
+            while self.reader.version is None or self.reader.version < version:
+                now, weights = self.reader.pull(30.0, newer_than=self.reader.version)
+                values = {float(value) for t in weights.values() for value in (t.min(), t.max())}
+                assert values == {float(now)}, f"a mixture was accepted as version {now}: {values}"
+                seen += 1
+                registered = registered if seen > 2 else onesided.ray.stats()["registrations"]
+            return seen, self.reader.torn_reads, onesided.ray.stats()["registrations"] - registered
+
+    return Rollout.remote(ray.get(trainer.handle.remote()))
+
+
+def test_a_reader_that_polls_while_the_trainer_trains_sees_whole_versions_only(trainer: Any, rollout: Any) -> None:
+    before = ray.get(trainer.registrations.remote())
+    polled = rollout.pull_until.remote(100)
+    assert ray.get(trainer.train.remote(100)) == 100
+    seen, _, registered = ray.get(polled)
+    assert seen >= 1
+    assert registered == 0
+    assert ray.get(trainer.registrations.remote()) == before
+
+
+def test_a_version_is_waited_for_and_the_wait_ends(trainer: Any, rollout: Any) -> None:
+    version, values, _ = ray.get(rollout.pull.remote())
+    assert values == {float(version)}
+    failed = ray.get(rollout.pull.remote(0.3, version))[2]
+    assert failed is not None
+    assert "no whole version after" in failed
+    waiting = rollout.pull.remote(30.0, version)
+    ray.get(trainer.train.remote(1))
+    assert ray.get(waiting)[:2] == (version + 1, {float(version + 1)})
+
+
+def test_an_update_that_fails_is_never_taken(trainer: Any, rollout: Any) -> None:
+    version = ray.get(rollout.pull.remote())[0]
+    ray.get(trainer.fail_in_the_middle.remote())
+    assert "no whole version" in str(ray.get(rollout.pull.remote(0.3))[2])
+    ray.get(trainer.repair.remote())
+    assert ray.get(rollout.pull.remote())[:2] == (version + 1, {float(version + 1)})
+
+
+def test_closed_weights_are_refused(trainer: Any, rollout: Any) -> None:
+    ray.get(trainer.close.remote())
+    ray.get(trainer.close.remote())
+    assert "RayDirectTransportError" in str(ray.get(rollout.pull.remote(5.0))[2])
+
+
+def test_weights_must_be_dense(cluster: None) -> None:
+    import onesided.ray
+
+    with pytest.raises(ValueError, match="'w' is not dense"):
+        onesided.ray.WeightPublisher({"w": torch.ones(3, 4).t()})
+
+
+def test_publisher_and_reader_in_one_process(cluster: None) -> None:
+    import onesided.ray
+
+    weight = torch.zeros(1000)
+    with onesided.ray.WeightPublisher({"w": weight, "empty": torch.empty(0)}) as publisher:
+        reader = onesided.ray.WeightReader(publisher.handle, double_buffer=False)
+        stop = threading.Event()
+
+        def train() -> None:
+            while not stop.is_set():
+                with publisher.update():
+                    weight.add_(1)
+
+        thread = threading.Thread(target=train)
+        thread.start()
+        try:
+            for _ in range(10):
+                version, weights = reader.pull(30.0)
+                assert set(weights["w"].tolist()) == {float(version)}
+        finally:
+            stop.set()
+            thread.join()
