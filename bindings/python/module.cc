@@ -17,6 +17,8 @@ void bind_ray(nb::module_& module);
 
 NB_MODULE(_core, module) {
   module.doc() = "The C++ core of onesided.";
+  // Engines and buffers live until the process ends, in Ray's workers for example: no leak, and no text on stderr.
+  nb::set_leak_warnings(false);
   module.def("version", &onesided::version);
   onesided::python::bind_errors(module);
   onesided::python::bind_engine(module);
