@@ -206,15 +206,17 @@ ONESIDED_SIM_EXPORT AclError aclrtGetMemInfo(std::int32_t attribute, std::size_t
                                              std::size_t* total_bytes) {
   return api("aclrtGetMemInfo", [&] {
     if (!free_bytes || !total_bytes) return fail(kRtParamInvalid, "aclrtGetMemInfo: null pointer for the answer");
-    const auto context = current_context("aclrtGetMemInfo");
-    if (!context) return kRtContextNull;
+    // Without a current device it is device 0's: torch_npu asks before it sets one.
+    const auto context = runtime().contexts.find(current_context_handle());
+    if (!context && runtime().device_count() == 0) return fail(kRtContextNull, "aclrtGetMemInfo: no device is visible");
+    DeviceState& device = context ? context->device : runtime().device(0);
     const bool ddr = attribute == 0 || attribute == 2 || attribute == 3;  // these devices have none
-    *total_bytes = ddr ? 0 : context->device.capacity_bytes();
+    *total_bytes = ddr ? 0 : device.capacity_bytes();
     *free_bytes = 0;
     if (ddr) return kAclOk;
     const auto ledger = Ledger::machine();
     if (!ledger.ok()) return fail(kRtDriverInternal, "aclrtGetMemInfo: {}", ledger.error().text());
-    *free_bytes = *total_bytes - std::min<std::uint64_t>(*total_bytes, (*ledger)->used(context->device.physical()));
+    *free_bytes = *total_bytes - std::min<std::uint64_t>(*total_bytes, (*ledger)->used(device.physical()));
     return kAclOk;
   });
 }

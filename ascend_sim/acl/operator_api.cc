@@ -31,7 +31,15 @@ AclError make_operand(const char* name, const void* desc_handle, const void* buf
   operand->nbytes = buffer->nbytes;
   operand->data = static_cast<std::byte*>(buffer->address);
   const MappingPtr mapping = runtime().memory.find(buffer->address);
-  if (mapping && mapping->on_device()) return hold_range(name, buffer->address, buffer->nbytes, &kept->mappings);
+  if (mapping && mapping->on_device()) {
+    if (const AclError code = hold_range(name, buffer->address, buffer->nbytes, &kept->mappings)) return code;
+    // A view may reach beyond the buffer it is described by (the real half of a complex tensor does); what bounds it is
+    // the memory that is there, as on the hardware.
+    const Mapping& last = buffer->nbytes > 0 ? *kept->mappings.back() : *mapping;
+    if (buffer->nbytes == 0) kept->mappings.push_back(mapping);
+    operand->nbytes = last.base + last.nbytes - reinterpret_cast<std::uint64_t>(buffer->address);
+    return kAclOk;
+  }
   if (output) {
     return buffer->nbytes == 0 ? kAclOk : fail(kAclInvalidParam, "operator {}: an output is not device memory", name);
   }

@@ -72,6 +72,21 @@ Result<OperatorWork> strided_work(const Dims& sizes, const Operand& to, StridedB
   });
 }
 
+// Strides that read a view of `dims` as if it were of `sizes`: dimensions of one element, and those that are not there,
+// stand still.
+Result<Dims> broadcast_strides(const Dims& dims, const Dims& strides, const Dims& sizes) {
+  const auto differ = [&] { return refused(fmt::format("{} does not broadcast to {}", dims, sizes)); };
+  if (dims.size() > sizes.size() || strides.size() != dims.size()) return differ();
+  const std::size_t added = sizes.size() - dims.size();
+  Dims read(sizes.size(), 0);
+  for (std::size_t i = added; i < sizes.size(); ++i) {
+    const std::int64_t dim = dims[i - added];
+    if (dim != 1 && dim != sizes[i]) return differ();
+    if (dim != 1) read[i] = strides[i - added];
+  }
+  return read;
+}
+
 StridedBox dense_box(const Dims& sizes) { return StridedBox{nullptr, 0, dense_strides(sizes)}; }
 
 }  // namespace
@@ -92,9 +107,9 @@ Result<OperatorWork> prepare_view_copy(const OperatorCall& call) {
   ONESIDED_TRY_ASSIGN(from_sizes, integers(call.inputs[5]));
   ONESIDED_TRY_ASSIGN(from_strides, integers(call.inputs[6]));
   ONESIDED_TRY_ASSIGN(from_offset, integer(call.inputs[7]));
-  if (sizes != from_sizes) return refused(fmt::format("a view of {} into one of {}", from_sizes, sizes));
+  ONESIDED_TRY_ASSIGN(read_strides, broadcast_strides(from_sizes, from_strides, sizes));
   return strided_work(sizes, call.outputs[0], StridedBox{nullptr, to_offset, to_strides}, call.inputs[4],
-                      StridedBox{nullptr, from_offset, from_strides});
+                      StridedBox{nullptr, from_offset, read_strides});
 }
 
 Result<OperatorWork> prepare_slice(const OperatorCall& call) {
@@ -141,16 +156,8 @@ Result<OperatorWork> prepare_broadcast_to(const OperatorCall& call) {
   ONESIDED_TRY(expect(call, 2));
   ONESIDED_TRY_ASSIGN(sizes, integers(call.inputs[1]));
   const Operand& from = call.inputs[0];
-  if (from.dims.size() > sizes.size()) return refused(fmt::format("{} does not broadcast to {}", from.dims, sizes));
-  const std::size_t added = sizes.size() - from.dims.size();
-  const Dims strides = dense_strides(from.dims);
-  StridedBox box;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const std::int64_t dim = i < added ? 1 : from.dims[i - added];
-    if (dim != 1 && dim != sizes[i]) return refused(fmt::format("{} does not broadcast to {}", from.dims, sizes));
-    box.strides.push_back(dim == 1 ? 0 : strides[i - added]);
-  }
-  return strided_work(sizes, call.outputs[0], dense_box(sizes), from, box);
+  ONESIDED_TRY_ASSIGN(strides, broadcast_strides(from.dims, dense_strides(from.dims), sizes));
+  return strided_work(sizes, call.outputs[0], dense_box(sizes), from, StridedBox{nullptr, 0, strides});
 }
 
 Result<OperatorWork> prepare_move(const OperatorCall& call) {

@@ -6,6 +6,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <fmt/core.h>
 #include <torch/library.h>
 
 #include <set>
@@ -120,7 +121,7 @@ class RoutedCall {
     TORCH_CHECK(stream, op_.operator_name(), ": torch_npu's task queue has stopped after an earlier failure");
     if (const AclError code = aclrtSynchronizeStream(stream); code != kAclOk) {
       const char* words = aclGetRecentErrMsg();
-      TORCH_CHECK(false, op_.operator_name(), ": ", words ? words : "the stream failed", " (error ", code, ")");
+      TORCH_CHECK(false, op_.operator_name(), ": ", words ? words : fmt::format("error {}", code));
     }
   }
 
@@ -188,21 +189,41 @@ class Silent : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
-int install() {
-  static auto* library =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  Silent silent;
-  c10::WarningUtils::WarningHandlerGuard quiet(&silent);
-  int routed = 0;
+// torch_npu brings derivatives of its own for some operators, which end in kernels that only the hardware has.
+// PyTorch's own derivative, or decomposition, is there for each of them and leads to operators that are routed.
+void differentiate_as_pytorch(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const bool decomposed = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  op.callBoxedForDispatchKey(decomposed ? c10::DispatchKey::CompositeImplicitAutograd : c10::DispatchKey::Autograd,
+                             *stack);
+}
+
+bool has_pytorch_derivative(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+         op.hasKernelForDispatchKey(c10::DispatchKey::Autograd);
+}
+
+// Puts `kernel` in the place of torch_npu's for every operator of `key` that is not kept and that `can_be_replaced`.
+template <void (*kernel)(const c10::OperatorHandle&, torch::jit::Stack*)>
+int replace(c10::DispatchKey key, bool (*can_be_replaced)(const c10::OperatorHandle&)) {
+  auto* library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);  // for ever
   auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+  int replaced = 0;
+  for (const c10::OperatorName& name : dispatcher.getRegistrationsForDispatchKey(key)) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const std::string full = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
     const auto op = dispatcher.findOp(name);
-    if (!op || kept(full) || !has_cpu_kernel(*op)) continue;
-    library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
-    ++routed;
+    if (!op || kept(full) || !can_be_replaced(*op)) continue;
+    library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<kernel>());
+    ++replaced;
   }
+  return replaced;
+}
+
+int install() {
+  Silent silent;
+  c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  const int routed = replace<&run_on_cpu>(c10::DispatchKey::PrivateUse1, has_cpu_kernel);
+  (void)replace<&differentiate_as_pytorch>(c10::DispatchKey::AutogradPrivateUse1, has_pytorch_derivative);
   return routed;
 }
 
