@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ PROGRAM = Path(__file__).with_name("engine_peer.py")
 class Peer:
     """One engine_peer.py. A context manager; killed at the end, whatever happened."""
 
-    def __init__(self, transports: str, nbytes: int, **wanted: Any) -> None:
-        command = [sys.executable, str(PROGRAM), json.dumps({"transports": transports, "nbytes": nbytes, **wanted})]
+    def __init__(self, transports: str, nbytes: int, prefix: Sequence[str] = (), **wanted: Any) -> None:
+        described = json.dumps({"transports": transports, "nbytes": nbytes, **wanted})
+        command = [*prefix, sys.executable, str(PROGRAM), described]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         hello = self._line()
         self.id: str = hello["id"]
