@@ -88,27 +88,50 @@ class RoutedCall {
   }
 
  private:
-  // The device of the first npu tensor, else of the device argument, else the current one.
+  // The device of the npu tensors, else of the device argument, else the current one. CPU kernels would compute across
+  // devices; the hardware does not, so tensors of two devices are refused as PyTorch refuses them.
   void find_device(std::size_t first) {
+    std::optional<c10::Device> found;
     std::optional<c10::Device> asked;
+    const auto look_at = [&](const at::Tensor& tensor) {
+      if (!is_npu(tensor)) return;
+      if (!found) found = tensor.device();
+      TORCH_CHECK(*found == tensor.device(),
+                  "Expected all tensors to be on the same device, but found at least two devices, ", *found, " and ",
+                  tensor.device(), "! (when checking the arguments of ", op_.operator_name(), ")");
+    };
     for (std::size_t i = first; i < stack_->size(); ++i) {
       const c10::IValue& value = (*stack_)[i];
-      if (value.isTensor() && is_npu(value.toTensor())) {
-        device_ = value.toTensor().device();
-        return;
-      }
+      if (value.isTensor()) look_at(value.toTensor());
       if (value.isTensorList() || value.isOptionalTensorList()) {
         for (const c10::IValue& item : value.toListRef()) {
-          if (item.isTensor() && is_npu(item.toTensor())) {
-            device_ = item.toTensor().device();
-            return;
-          }
+          if (item.isTensor()) look_at(item.toTensor());
         }
       }
       if (value.isDevice() && value.toDevice().type() == c10::DeviceType::PrivateUse1) asked = value.toDevice();
     }
+    if (found) {
+      device_ = *found;
+      check_host_tensors(first);
+      return;
+    }
     const c10::impl::VirtualGuardImpl guard(c10::DeviceType::PrivateUse1);
     device_ = asked && asked->has_index() ? *asked : guard.getDevice();
+  }
+
+  // Where the arithmetic is element by element, or a matrix product, a host tensor may stand beside npu tensors only as
+  // a single number. Other operators (indexing, for one) do take host tensors.
+  void check_host_tensors(std::size_t first) const {
+    static const std::set<std::string> products = {"aten::mm",    "aten::bmm", "aten::addmm", "aten::baddbmm",
+                                                   "aten::addmv", "aten::mv",  "aten::dot"};
+    if (!op_.hasTag(at::Tag::pointwise) && products.count(op_.operator_name().name) == 0) return;
+    for (std::size_t i = first; i < stack_->size(); ++i) {
+      const c10::IValue& value = (*stack_)[i];
+      if (!value.isTensor() || !value.toTensor().defined() || is_npu(value.toTensor())) continue;
+      TORCH_CHECK(value.toTensor().dim() == 0, "Expected all tensors to be on the same device, but found at least two ",
+                  "devices, ", device_, " and ", value.toTensor().device(), "! (when checking the arguments of ",
+                  op_.operator_name(), ")");
+    }
   }
 
   // A CPU kernel runs now, so what the caller's stream was told before must be done. Other streams are not waited for:
