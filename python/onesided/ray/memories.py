@@ -13,6 +13,8 @@ import torch
 # (address, bytes, 1 for device memory, the memory's address, its bytes, its number): Exchange takes these.
 Span = tuple[int, int, int, int, int, int]
 
+# The number of memory whose life somebody else answers for.
+UNOWNED = 0
 EMPTY: Span = (0, 0, 0, 0, 0, 0)
 EMPTY_ON_DEVICE: Span = (0, 0, 1, 0, 0, 0)
 
@@ -35,6 +37,10 @@ class Memories:
         storage = tensor.untyped_storage()
         address, size = storage.data_ptr(), storage.nbytes()
         return (tensor.data_ptr(), nbytes, 0, address, size, self._number(storage, address, size))
+
+    def number_of(self, storage: torch.UntypedStorage) -> int:
+        """The storage's own number."""
+        return self._number(storage, storage.data_ptr(), storage.nbytes())
 
     def _number(self, storage: torch.UntypedStorage, address: int, size: int) -> int:
         key = id(storage)

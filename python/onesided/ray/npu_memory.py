@@ -1,18 +1,20 @@
 """Why: npu memory is registered by the segment, never by the tensor: the driver asks for 2 MiB boundaries, and a segment
-is registered once for all the tensors that will ever lie in it. Aligned pools announce their segments; segments of
-torch_npu's own allocator are looked up and live until it frees them."""
+is registered once for all the tensors that will ever lie in it. Aligned pools announce their segments. Those of
+torch_npu's own allocator are looked up; they stay while any storage in them does, and are given up with the last one we
+know of, for from then on torch_npu may free them without a word."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from onesided.engine import Engine
-from onesided.ray.memories import EMPTY_ON_DEVICE, Span
+from onesided.ray.memories import EMPTY_ON_DEVICE, UNOWNED, Memories, Span
 
 # Receive buffers are registered by their segments, so blocks need no more than the device's small page.
 RECEIVE_ALIGNMENT = 4096
@@ -21,9 +23,10 @@ RECEIVE_ALIGNMENT = 4096
 class NpuMemory:
     """The npu memory that one engine has registered. Thread-safe."""
 
-    def __init__(self, engine: Engine, gone: Any) -> None:
+    def __init__(self, engine: Engine, memories: Memories) -> None:
         self._engine = engine
-        self._gone = gone
+        self._memories = memories
+        self._ready = False
         self._lock = threading.Lock()
         self._registered: dict[Any, Any] = {}  # by pool id
         self._receive_pools: dict[int, Any] = {}  # by device index
@@ -33,28 +36,53 @@ class NpuMemory:
         nbytes = tensor.numel() * tensor.element_size()
         if nbytes == 0:
             return EMPTY_ON_DEVICE
-        from onesided import npu
-
+        npu = self._installed()
         address = tensor.data_ptr()
+        storage = tensor.untyped_storage()
         pool = npu.pool_of(address)
         if pool is not None:
-            self._register(pool)
-            return (address, nbytes, 1, address, nbytes, 0)
-        base, size, number = npu.native_segment(address, self._gone)
-        return (address, nbytes, 1, base, size, number)
+            self.register(pool)
+            return (address, nbytes, 1, address, nbytes, UNOWNED)
+        base, size = npu.native_segment(storage.data_ptr())
+        return (address, nbytes, 1, base, size, self._memories.number_of(storage))
 
-    def _register(self, pool: Any) -> None:
+    def register(self, pool: Any) -> None:
+        """An aligned pool (or its id): its segments, now and as it grows. Idempotent."""
+        pool_id = tuple(getattr(pool, "id", pool))
+        if pool_id in self._registered:
+            return
+        npu = self._installed()
+        with self._lock:
+            if pool_id not in self._registered:
+                self._registered[pool_id] = npu.register_pool(self._engine, pool_id)
+
+    def registrations(self) -> int:
+        """Segments of pools registered so far, those given up included."""
+        with self._lock:
+            return sum(registration.registrations for registration in self._registered.values())
+
+    def close(self) -> None:
+        """Stops listening to pools. The engine must still be open."""
+        with self._lock:
+            registered, self._registered = self._registered, {}
+        for registration in registered.values():
+            registration.close()
+
+    def _installed(self) -> ModuleType:
+        """onesided.npu, its decorator in place: whoever meets an npu tensor needs it, and may not have asked for it."""
+        import torch_npu  # noqa: F401  a receiving actor may not have imported it yet
+
         from onesided import npu
 
-        if pool in self._registered:
-            return
-        with self._lock:
-            if pool not in self._registered:
-                self._registered[pool] = npu.register_pool(self._engine, pool)
+        if not self._ready:
+            npu.install()
+            self._ready = True
+        return npu
 
     @contextlib.contextmanager
     def receiving(self, index: int) -> Iterator[str]:
         """Tensors that the block makes on the device it is given come from the receive pool of that npu."""
+        self._installed()
         import torch_npu
 
         with self._lock:

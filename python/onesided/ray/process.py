@@ -32,7 +32,7 @@ class Process:
             self.engine, max_peers=options.remote_engines, keep_idle=options.keep_registrations
         )
         self.memories = Memories(self.exchange.memory_gone)
-        self.npu = NpuMemory(self.engine, self.exchange.memory_gone)
+        self.npu = NpuMemory(self.engine, self.memories)
         self.receive_pool = _core.ReceivePool(self.exchange) if options.receive_pool else None
 
     def spans(self, tensors: Sequence[torch.Tensor]) -> list[Span]:

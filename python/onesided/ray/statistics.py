@@ -63,6 +63,7 @@ def stats() -> dict[str, Any]:
             "memories": len(here.memories),
             "regions": here.engine.stats()["regions"],
         }
+        numbers["registrations"] += here.npu.registrations()
         if here.receive_pool is not None:
             pool = here.receive_pool.stats()
             numbers["registrations"] += pool["registrations"]

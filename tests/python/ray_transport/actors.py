@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import onesided.ray
 import ray
 import torch
+
+import onesided.ray
 
 
 @onesided.ray.actor(num_cpus=0)

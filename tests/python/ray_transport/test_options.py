@@ -6,6 +6,7 @@ import gc
 
 import pytest
 import torch
+
 from onesided.ray.memories import EMPTY, Memories
 from onesided.ray.options import Options
 from onesided.ray.registration import register_hixl_tensor_transport
