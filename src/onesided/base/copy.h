@@ -5,11 +5,8 @@
 
 namespace onesided {
 
-// How large the whole transfer is that a copy is a part of: decides whether the target is worth a place in the cache.
-enum class CopyKind { kCached, kStreaming };
-
-// memcpy. The ranges do not overlap. Any thread. After a streaming copy the bytes are visible to other threads as after
-// any other store.
-void copy_bytes(void* to, const void* from, std::uint64_t nbytes, CopyKind kind);
+// memcpy: the ranges do not overlap. However it is done, the bytes are visible to other threads as after any other
+// store. Any thread.
+void copy_bytes(void* to, const void* from, std::uint64_t nbytes);
 
 }  // namespace onesided

@@ -188,8 +188,6 @@ Result<void> make_plan(Registry& registry, Peer& peer, const TransferList& list,
   ONESIDED_TRY(resolve_local(registry, list, plan, moves));
   if (peer.is_self()) ONESIDED_TRY(resolve_own(registry, plan, moves));
   for (const auto& move : moves) plan.nbytes += move.nbytes;
-  if (plan.nbytes >= kStreamingBytes)
-    for (auto& move : moves) move.streaming = true;
   ONESIDED_TRY(choose_links(peer, traits, std::move(moves), plan));
   for (auto& part : plan.parts)
     if (std::holds_alternative<std::unique_ptr<CopyLink>>(part.link->link) && !plan.overlapping)

@@ -36,9 +36,6 @@ struct Plan {
   void clear();
 };
 
-// Transfers at least this large do not disturb the caches.
-inline constexpr std::uint64_t kStreamingBytes = 8 * kMiB;
-
 // Checks all items and chooses links. PARAM_INVALID: names the item that is wrong and why. STALE: a bound item whose
 // registration is gone. May ask the peer once about memory that its table does not show yet, until the deadline.
 Result<void> make_plan(Registry& registry, Peer& peer, const TransferList& list, Deadline deadline, Plan& plan);

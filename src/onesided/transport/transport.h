@@ -44,7 +44,6 @@ struct Move {
   std::uint32_t items = 1;
   Device* device = nullptr;         // set when the host cannot touch `local`: copy through it
   Device* remote_device = nullptr;  // the same of `remote`; only where the peer is this engine itself
-  bool streaming = false;           // part of a transfer too large for the caches: not worth a place in them
 };
 
 // Who is at the other end, as proved by the handshake. A value.

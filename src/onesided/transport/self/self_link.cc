@@ -16,8 +16,7 @@ class SelfLink : public CopyLink {
       const bool read = op == Op::kRead;
       const std::uint64_t to = read ? move.local : move.remote, from = read ? move.remote : move.local;
       if (!move.device && !move.remote_device && apart(to, from, move.nbytes)) {
-        copy_bytes(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), move.nbytes,
-                   move.streaming ? CopyKind::kStreaming : CopyKind::kCached);
+        copy_bytes(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), move.nbytes);
         continue;
       }
       auto copied = read ? copy_between(move.device, to, move.remote_device, from, move.nbytes)

@@ -92,8 +92,7 @@ Result<void> ShmLink::copy_one(Op op, const Region& region, const Move& move, st
       ONESIDED_TRY(op == Op::kRead ? move.device->copy_from_host(local, remote, step)
                                    : move.device->copy_to_host(remote, local, step));
     } else {
-      const auto kind = move.streaming ? CopyKind::kStreaming : CopyKind::kCached;
-      op == Op::kRead ? copy_bytes(local, remote, step, kind) : copy_bytes(remote, local, step, kind);
+      op == Op::kRead ? copy_bytes(local, remote, step) : copy_bytes(remote, local, step);
     }
     done += step;
     ++piece;

@@ -1,0 +1,211 @@
+// Why: tests meet some interleavings; this meets all. The protocol of piece.cc, lease.h and region_table.h as a model
+// of single steps, every order of them explored: one owner that registers, deregisters and uses its memory for
+// something else, again and again, and two peers that read or write. The same explorer finds the fault in every
+// protocol that leaves a step out, which is how we know that it would.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace onesided {
+namespace {
+
+enum class Role : std::uint8_t { kReader, kWriter };
+
+// What is left out, to see that it is missed.
+struct Protocol {
+  bool look_after = true;         // a reader looks at the table again when it has copied
+  bool lease = true;              // a writer says that it writes
+  bool lease_before_look = true;  // ... before it looks at the table
+  bool wait_for_leases = true;    // deregister waits until nobody says so
+  bool fresh_generation = true;   // a place in the table is never used twice under the same generation
+  bool proof = true;              // a reader of another process sees that the process is still the same
+};
+
+constexpr std::uint8_t kRounds = 3;
+
+// A peer's registers.
+struct Actor {
+  std::uint8_t pc = 0;
+  std::uint8_t bound = 0;              // generation
+  std::array<std::uint8_t, 2> word{};  // what a reader has copied
+  std::uint8_t cell = 0;               // a writer's lease
+  bool foreign = false;                // copied from a process that was not the owner
+  friend auto operator<=>(const Actor&, const Actor&) = default;
+};
+
+// Memory holds, in each of two words, the round it was filled in; 0 is somebody else's use of it.
+struct World {
+  std::uint8_t live = 0;  // the table's entry
+  std::array<std::uint8_t, 2> memory{};
+  std::uint8_t owner_pc = 0, round = 1;
+  bool quiet = true;       // the owner may use the memory as it likes: nobody else may write
+  bool restarted = false;  // another process has taken over the owner's id
+  std::array<Actor, 2> actors{};
+  friend auto operator<=>(const World&, const World&) = default;
+};
+
+constexpr std::uint8_t kEnd = 99;
+
+class Explorer {
+ public:
+  Explorer(Protocol protocol, std::array<Role, 2> roles) : protocol_(protocol), roles_(roles) {}
+
+  // The first broken rule, in words, or nothing when all orders keep them.
+  std::optional<std::string> run() {
+    std::vector<World> open = {World()};
+    while (!open.empty() && !broken_) {
+      const World world = open.back();
+      open.pop_back();
+      if (!seen_.insert(world).second) continue;
+      for (auto next : {owner_step(world), restart_step(world), actor_step(world, 0), actor_step(world, 1)})
+        if (next) open.push_back(*next);
+    }
+    return broken_;
+  }
+  std::size_t states() const { return seen_.size(); }
+
+ private:
+  std::uint8_t generation(std::uint8_t round) const { return protocol_.fresh_generation ? round : 1; }
+
+  std::optional<World> owner_step(World world) {
+    if (world.restarted || world.round > kRounds) return std::nullopt;
+    switch (world.owner_pc++) {
+      case 0: world.memory[0] = world.round; return world;
+      case 1: world.memory[1] = world.round; return world;
+      case 2:
+        world.live = generation(world.round);
+        world.quiet = false;
+        return world;
+      case 3: world.live = 0; return world;
+      case 4:
+        if (protocol_.wait_for_leases)
+          for (const auto& actor : world.actors)
+            if (actor.cell == generation(world.round)) return std::nullopt;  // blocked
+        world.quiet = true;
+        return world;
+      case 5: world.memory[0] = 0; return world;
+      default:
+        world.memory[1] = 0;
+        world.owner_pc = 0;
+        ++world.round;
+        return world;
+    }
+  }
+
+  // The owner dies and its process id names another process, which has other bytes at the same address. Its table stays
+  // as it was: peers have it mapped.
+  std::optional<World> restart_step(World world) {
+    if (world.restarted) return std::nullopt;
+    world.restarted = true;
+    world.quiet = false;  // it will not look any more
+    return world;
+  }
+
+  std::optional<World> actor_step(const World& world, std::size_t which) {
+    if (world.actors[which].pc == kEnd) return std::nullopt;
+    return roles_[which] == Role::kReader ? read_step(world, world.actors[which], which)
+                                          : write_step(world, world.actors[which], which);
+  }
+
+  static World with(World world, std::size_t which, const Actor& actor) {
+    world.actors[which] = actor;
+    return world;
+  }
+
+  std::optional<World> read_step(const World& world, Actor me, std::size_t which) {
+    switch (me.pc++) {
+      case 0:
+        me.bound = world.live;  // submission binds to what is registered
+        if (me.bound == 0) me.pc = kEnd;
+        return with(world, which, me);
+      case 1:
+        if (world.live != me.bound) me.pc = kEnd;  // STALE
+        return with(world, which, me);
+      case 2:
+      case 3:
+        me.word[me.pc - 3] = world.restarted ? 77 : world.memory[me.pc - 3];
+        me.foreign = me.foreign || world.restarted;
+        return with(world, which, me);
+      default:
+        me.pc = kEnd;
+        const bool stale = protocol_.look_after && world.live != me.bound;
+        const bool found_out = protocol_.proof && me.foreign;
+        if (!stale && !found_out) expect_of_one_registration(world, me);
+        return with(world, which, Actor{.pc = kEnd});
+    }
+  }
+
+  void expect_of_one_registration(const World&, const Actor& me) {
+    if (me.word[0] == 77 || me.word[1] == 77)
+      broken_ = "a READ succeeded with another process's bytes";
+    else if (me.word[0] == 0 || me.word[1] == 0)
+      broken_ = "a READ succeeded with bytes from after the deregistration";
+    else if (me.word[0] != me.word[1])
+      broken_ = "a READ succeeded with bytes of two registrations";
+    else if (protocol_.fresh_generation && me.word[0] != me.bound)
+      broken_ = "a READ succeeded with bytes of a later registration";
+  }
+
+  std::optional<World> write_step(World world, Actor me, std::size_t which) {
+    const bool lease_first = protocol_.lease_before_look;
+    switch (me.pc++) {
+      case 0:
+        me.bound = world.live;
+        if (me.bound == 0) me.pc = kEnd;
+        break;
+      case 1:
+      case 2: {
+        const bool take = (me.pc == 2) == lease_first;
+        if (take && protocol_.lease) me.cell = me.bound;
+        if (!take && world.live != me.bound) me = Actor{.pc = kEnd};  // STALE: gives its lease back
+        break;
+      }
+      case 3:
+      case 4:
+        // A writer that dies with the owner, or writes to a dead owner's memory, harms nobody.
+        if (!world.restarted) {
+          if (world.quiet) broken_ = "a WRITE landed in memory that its owner had taken back";
+          world.memory[me.pc - 4] = me.bound;
+        }
+        break;
+      default: me = Actor{.pc = kEnd}; break;
+    }
+    return with(world, which, me);
+  }
+
+  const Protocol protocol_;
+  const std::array<Role, 2> roles_;
+  std::set<World> seen_;
+  std::optional<std::string> broken_;
+};
+
+constexpr std::array<Role, 2> kMixes[] = {
+    {Role::kReader, Role::kReader}, {Role::kReader, Role::kWriter}, {Role::kWriter, Role::kWriter}};
+
+TEST(ProtocolModel, AllInterleavingsKeepTheRules) {
+  for (const auto& roles : kMixes) {
+    Explorer explorer(Protocol{}, roles);
+    EXPECT_EQ(std::nullopt, explorer.run());
+    EXPECT_GT(explorer.states(), 1000U);
+  }
+}
+
+TEST(ProtocolModel, EachStepIsNeeded) {
+  const auto breaks = [](Protocol protocol, std::array<Role, 2> roles) {
+    return Explorer(protocol, roles).run().has_value();
+  };
+  EXPECT_TRUE(breaks({.look_after = false}, kMixes[0]));
+  EXPECT_TRUE(breaks({.fresh_generation = false}, kMixes[0]));
+  EXPECT_TRUE(breaks({.proof = false}, kMixes[0]));
+  EXPECT_TRUE(breaks({.lease = false}, kMixes[2]));
+  EXPECT_TRUE(breaks({.lease_before_look = false}, kMixes[2]));
+  EXPECT_TRUE(breaks({.wait_for_leases = false}, kMixes[2]));
+}
+
+}  // namespace
+}  // namespace onesided
