@@ -5,12 +5,17 @@
 #include <algorithm>
 #include <thread>
 
+#include "onesided/base/log.h"
 #include "onesided/engine/engine_core.h"
 
 namespace onesided {
 namespace {
 
 Error closed() { return {Status::kClosed, "the engine is closed, or this is a forked child of its process"}; }
+
+// A write under way ends within a piece; a peer that was frozen in the middle of one is not waited for longer than
+// this.
+constexpr std::int64_t kCloseLeasesMs = 1000;
 
 std::uint32_t default_workers() { return std::max(2U, std::thread::hardware_concurrency()) - 1; }
 
@@ -82,6 +87,13 @@ void Engine::close() {
   MutexLock lock(core_->close_mutex);
   if (core_->closed.exchange(true)) return;
   core_->notifies.close();
+  // Peers on this host do not ask before they copy: first nothing is registered, then nobody is still writing.
+  const auto keys = core_->registry->retire_all();
+  const auto deadline = Deadline::after_ms(kCloseLeasesMs);
+  for (const auto& key : keys)
+    if (!core_->connections->guests().leases_clear(key, deadline))
+      log_line(LogLevel::kWarn,
+               fmt::format("{} closes while a frozen peer may still be writing into its memory", id()));
   core_->connections->close();
   core_->connects.close();
   for (const auto& transport : core_->transports) transport->stop();

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kInlineBytes = 256 * kKiB;
 constexpr std::size_t kInlineMoves = 64;
 // A waiting caller asks workers to help from this size on.
-constexpr std::uint64_t kHelpBytes = 4 * kMiB;
+constexpr std::uint64_t kHelpBytes = 32 * kMiB;
 
 bool fits_inline(const Plan& plan) {
   return plan.parts.size() == 1 && plan.parts[0].moves.size() <= kInlineMoves &&

@@ -95,6 +95,7 @@ void Peer::share(const RegionUpdate& update, std::vector<Fd> fds) {
       if (!region.pieces.empty()) link->base().share_region(region);
     for (const auto& key : update.dropped) link->base().unshare_region(key);
   }
+  for (const auto& key : update.dropped) unshared_.erase(key);
 }
 
 void Peer::on_table_synced(std::uint64_t tag) {
@@ -142,8 +143,6 @@ Result<void> Peer::open_links(const std::vector<Transport*>& transports, Deadlin
     link->transport = transport->name();
     link->link = std::move(made).value();
     links_.push_back(std::move(link));
-    // A link that carries everything makes those behind it useless.
-    if (std::holds_alternative<std::unique_ptr<QueueLink>>(links_.back()->link)) break;
   }
   if (links_.empty()) {
     std::string reasons;
@@ -213,9 +212,12 @@ bool Peer::wait_until_shared(const PeerLink& link, const RegionTraits& traits) {
   if (!traits.exported || link.transport != "shm") return false;
   const auto deadline = Deadline::after_ms(kShareWaitMs);
   MutexLock lock(mutex_);
+  if (unshared_.contains(traits.key)) return false;
   while (!link.base().carries(traits) && !why_gone_)
     if (!changed_.wait(lock, deadline)) break;
-  return link.base().carries(traits);
+  if (link.base().carries(traits)) return true;
+  unshared_.insert(traits.key);  // not waited for again
+  return false;
 }
 
 CopyPath Peer::copy_path(CopyLink& link) const { return {&link, table_.get(), leases_.get(), session_.get()}; }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -117,6 +118,7 @@ class Peer {
   bool introduced_ ONESIDED_GUARDED_BY(mutex_) = false;  // table and first update are here
   std::optional<Error> misled_ ONESIDED_GUARDED_BY(mutex_);
   bool linked_ ONESIDED_GUARDED_BY(mutex_) = false;
+  std::set<RegionKey> unshared_ ONESIDED_GUARDED_BY(mutex_);  // exported, but waited for in vain
   std::vector<std::pair<RegionUpdate, std::vector<Fd>>> backlog_ ONESIDED_GUARDED_BY(mutex_);  // until linked_
   std::uint64_t next_tag_ ONESIDED_GUARDED_BY(mutex_) = 1;
   std::uint64_t synced_tag_ ONESIDED_GUARDED_BY(mutex_) = 0;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace onesided {
@@ -50,8 +52,10 @@ void give_up(std::span<const Move> moves, std::size_t first, PieceSink& sink, co
     for (std::uint64_t at = 0; at < moves[i].nbytes;) at = sink.refused(first + i, at, error);
 }
 
-// Moves of one region, item by item where something fails. `first` is the index of moves[0] for the sink.
-void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::size_t first, PieceSink& sink) {
+// Moves of one region, item by item where something fails. `first` is the index of moves[0] for the sink; `known`, if
+// there is one, has failed already and is not tried again.
+void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::size_t first,
+              const std::optional<CopyLink::Failure>& known, PieceSink& sink) {
   const WriteLease lease(op == Op::kWrite ? path.leases : nullptr, moves[0].region);
   if (!path.table->live(moves[0].region)) return give_up(moves, first, sink, stale(moves[0]));
   struct Part {
@@ -61,14 +65,21 @@ void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::siz
   std::vector<Part> arrived;
   std::size_t i = 0;
   std::uint64_t from = 0;  // where moves[i] goes on
+  const std::size_t failed_before = known && known->move >= first ? known->move - first : moves.size();
   while (i < moves.size()) {
     Move rest = moves[i];
     rest.local += from;
     rest.remote += from;
     rest.nbytes -= from;
     // Whole moves go in one call as far as nothing has failed; the rest of a move that has, alone.
-    auto failure = from == 0 ? path.link->copy(op, moves.subspan(i)) : path.link->copy(op, std::span(&rest, 1));
-    const std::size_t whole = failure ? failure->move : (from == 0 ? moves.size() - i : 1);
+    const std::size_t end =
+        from > 0 ? i + 1 : (i < failed_before ? std::min(moves.size(), failed_before) : moves.size());
+    std::optional<CopyLink::Failure> failure;
+    if (i == failed_before && from == 0)
+      failure = CopyLink::Failure{0, known->bytes, known->error};
+    else
+      failure = from == 0 ? path.link->copy(op, moves.subspan(i, end - i)) : path.link->copy(op, std::span(&rest, 1));
+    const std::size_t whole = failure ? failure->move : end - i;
     for (std::size_t k = 0; k < whole; ++k, ++i) {
       arrived.push_back({i, from, moves[i].nbytes - from});
       from = 0;
@@ -96,10 +107,12 @@ void move_piece(const CopyPath& path, Op op, std::span<const Move> moves, PieceS
   if (path.channel && !path.channel->alive())
     return give_up(moves, 0, sink,
                    {Status::kPeerLost, fmt::format("the peer {} is gone", path.channel->peer().engine_id)});
-  // The usual case in one call of the link's, however many regions are in it. If anything is wrong, READs are simply
-  // done again, region by region.
+  // The usual case in one call of the link's, however many regions are in it. If anything is wrong, what has not failed
+  // is read again, region by region.
+  std::optional<CopyLink::Failure> failure;
   if (op == Op::kRead && all_live(*path.table, moves)) {
-    if (!path.link->copy(op, moves) && all_live(*path.table, moves)) {
+    failure = path.link->copy(op, moves);
+    if (!failure && all_live(*path.table, moves)) {
       for (std::size_t i = 0; i < moves.size(); ++i) sink.arrived(i, 0, moves[i].nbytes);
       return;
     }
@@ -107,7 +120,7 @@ void move_piece(const CopyPath& path, Op op, std::span<const Move> moves, PieceS
   for (std::size_t i = 0; i < moves.size();) {
     std::size_t end = i + 1;
     while (end < moves.size() && moves[end].region == moves[i].region) ++end;
-    move_run(path, op, moves.subspan(i, end - i), i, sink);
+    move_run(path, op, moves.subspan(i, end - i), i, failure, sink);
     i = end;
   }
 }

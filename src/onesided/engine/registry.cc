@@ -138,6 +138,20 @@ Result<bool> Registry::begin_remove(RegionKey key) {
   return true;
 }
 
+std::vector<RegionKey> Registry::retire_all() {
+  MutexLock lock(mutex_);
+  std::vector<RegionKey> keys;
+  for (const auto& map : by_address_) {
+    for (const auto& [address, slot] : map) {
+      slot->count = 0;
+      slot->draining = true;
+      table_->retire(slot->region.key);
+      keys.push_back(slot->region.key);
+    }
+  }
+  return keys;
+}
+
 Result<void> Registry::drain(RegionKey key, Deadline deadline, const std::function<bool(Deadline)>& leases_clear,
                              const std::function<void()>& forget) {
   MutexLock lock(mutex_);

@@ -54,6 +54,9 @@ class Registry : public RegionAccess {
   Result<void> drain(RegionKey key, Deadline deadline, const std::function<bool(Deadline)>& leases_clear,
                      const std::function<void()>& forget);
 
+  // The engine closes: refuses every region from now on. Which ones they were.
+  std::vector<RegionKey> retire_all();
+
   // RegionAccess: for owners' sides of transports.
   Result<RegionHold> acquire(RegionKey key, std::uint64_t address, std::uint64_t nbytes, Op op) override;
 

@@ -22,6 +22,8 @@ void ShmLink::share_file(std::uint64_t file_id, Fd file) {
 
 void ShmLink::share_region(const RegionDesc& desc) {
   auto region = std::make_shared<Region>();
+  region->address = desc.address;
+  region->nbytes = desc.nbytes;
   std::uint64_t covered = 0;
   MutexLock lock(mutex_);
   for (const auto& piece : desc.pieces) {
@@ -78,6 +80,10 @@ std::optional<CopyLink::Failure> ShmLink::copy(Op op, std::span<const Move> move
 }
 
 Result<void> ShmLink::copy_one(Op op, const Region& region, const Move& move, std::uint64_t& done) {
+  // The engine has asked the peer's table; what the peer told us of its files could differ from it.
+  if (!range_within(move.remote, move.nbytes, region.address, region.nbytes))
+    return Error(Status::kFailed, fmt::format("the peer exported {} bytes at {:#x}; {:#x} + {} is not in them",
+                                              region.nbytes, region.address, move.remote, move.nbytes));
   const auto& pieces = region.pieces;
   auto piece = pieces.begin();
   if (pieces.size() > 1)

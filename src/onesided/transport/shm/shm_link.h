@@ -33,6 +33,8 @@ class ShmLink : public CopyLink {
     std::shared_ptr<FileMapping> mapping;
   };
   struct Region {
+    std::uint64_t address = 0;
+    std::uint64_t nbytes = 0;
     std::vector<Piece> pieces;            // by address, without gaps
     std::vector<std::uint64_t> file_ids;  // one a piece
   };
