@@ -10,6 +10,12 @@
 #include "onesided/base/log.h"
 
 namespace onesided::sim {
+namespace {
+
+// How long a device that is given up may go on working.
+constexpr std::int64_t kPatienceMs = 10'000;
+
+}  // namespace
 
 Result<void> DeviceState::charge(std::uint64_t nbytes) {
   const std::uint64_t cap = faults().cap_bytes();
@@ -82,8 +88,14 @@ void DeviceState::abort_all() {
   for (const auto& stream : streams()) stream->abort();
 }
 
+void DeviceState::drain(std::int64_t patience_ms) {
+  if (synchronize(Deadline::after_ms(patience_ms)) != kRtStreamSyncTimeout) return;
+  abort_all();
+  (void)synchronize(Deadline::after_ms(patience_ms));
+}
+
 void DeviceState::reset() {
-  (void)synchronize();
+  drain(kPatienceMs);
   MutexLock lock(mutex_);
   poison_text_.clear();
   poisoned_.store(false, std::memory_order_release);

@@ -54,7 +54,9 @@ class DeviceState {
   AclError synchronize(Deadline deadline = Deadline::never());
   // Takes away what has not begun on all streams.
   void abort_all();
-  // Waits for what runs, then forgets the sticky error.
+  // Waits for what runs, and takes away what does not end in `patience_ms`.
+  void drain(std::int64_t patience_ms);
+  // Drains, then forgets the sticky error.
   void reset();
 
  private:

@@ -51,10 +51,20 @@ AclError Event::block(Stream& stream) {
     mark = recorded_;
     if (passed_ >= mark) return kAclOk;
   }
-  return stream.enqueue([self = shared_from_this(), mark] {
-    self->wait_for(mark, Deadline::never());
+  // The stream outlives its work.
+  return stream.enqueue([self = shared_from_this(), &stream, mark] {
+    self->hold(stream, mark);
     return kAclOk;
   });
+}
+
+void Event::hold(const Stream& stream, std::uint64_t mark) {
+  // A mark may be lost for ever (a seeded fault, a stream that nobody works off): an abort of the waiting stream, which
+  // does not know this event, must still end the wait.
+  constexpr int kLookForAbortsEveryMs = 20;
+  const std::uint64_t aborts = stream.aborts();
+  while (!wait_for(mark, Deadline::after_ms(kLookForAbortsEveryMs)) && stream.aborts() == aborts) {
+  }
 }
 
 bool Event::complete() {

@@ -34,6 +34,7 @@ class Event : public std::enable_shared_from_this<Event> {
  private:
   class Mark;
   bool wait_for(std::uint64_t mark, Deadline deadline);
+  void hold(const Stream& stream, std::uint64_t mark);
   void pass(std::uint64_t mark);
 
   const std::uint32_t flags_;

@@ -135,14 +135,13 @@ Result<Ledger*> Ledger::join() {
 }
 
 void Ledger::sweep() {
-  const ProcessId self = ProcessId::self();
   for (std::uint64_t i = 0; i < books_->slot_count; ++i) {
     Books::Slot& slot = books_->slots[i];
-    if (slot.process.pid != 0 && slot.process != self && !slot.process.alive()) slot = Books::Slot{};
+    if (slot.process.pid != 0 && slot.process != self_ && !slot.process.alive()) slot = Books::Slot{};
   }
   for (std::uint64_t i = 0; i < books_->export_count; ++i) {
     ExportRecord& record = books_->exports[i];
-    if (record.id != 0 && record.owner != self && !record.owner.alive()) record = ExportRecord{};
+    if (record.id != 0 && record.owner != self_ && !record.owner.alive()) record = ExportRecord{};
   }
 }
 
@@ -158,7 +157,7 @@ Result<int> Ledger::own_slot() {
     const std::uint64_t end = std::min<std::uint64_t>(books_->slot_count + 1, kMaxProcesses);
     for (std::uint64_t i = 0; i < end; ++i) {
       if (books_->slots[i].process.pid != 0) continue;
-      books_->slots[i].process = ProcessId::self();
+      books_->slots[i].process = self_;
       books_->slot_count = std::max(books_->slot_count, i + 1);
       slot_ = static_cast<int>(i);
       return slot_;
@@ -205,7 +204,7 @@ Result<std::uint64_t> Ledger::publish(ExportRecord record) {
       return Error{Status::kFailed, fmt::format("getrandom: {}", std::strerror(errno))};
     }
   } while (record.id == 0);
-  record.owner = ProcessId::self();
+  record.owner = self_;
   BooksLock lock(books_);
   for (int round = 0; round < 2; ++round) {
     ExportRecord* free_slot = find(0);

@@ -76,6 +76,7 @@ class Ledger {
   ExportRecord* find(std::uint64_t id);
 
   Books* books_;
+  const ProcessId self_ = ProcessId::self();
   Fd file_;
   Fd name_;
   int slot_ = -1;

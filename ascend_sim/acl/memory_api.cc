@@ -59,7 +59,7 @@ std::shared_ptr<Mapping> map_fresh(std::shared_ptr<Backing> backing, MemoryKind 
   mapping->owned_base = reinterpret_cast<std::uint64_t>(reserved);
   mapping->owned_bytes = owned_bytes;
   if (mapped == MAP_FAILED) return nullptr;
-  ::madvise(mapped, nbytes, MADV_DONTFORK);
+  if (device >= 0) ::madvise(mapped, nbytes, MADV_DONTFORK);  // a child's writes would be the parent's
   return mapping;
 }
 

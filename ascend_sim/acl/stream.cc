@@ -68,6 +68,7 @@ bool Stream::idle() {
 }
 
 void Stream::abort() {
+  aborts_.fetch_add(1, std::memory_order_acq_rel);
   std::deque<Work> dropped;  // destroyed outside the lock: work may hold memory
   MutexLock lock(mutex_);
   dropped.swap(queue_);

@@ -38,8 +38,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // when there is one.
   AclError synchronize(Deadline deadline = Deadline::never());
   bool idle();
-  // Takes away what has not begun.
+  // Takes away what has not begun, and ends a wait for an event that is running.
   void abort();
+  // Changes with every abort(): work that waits looks whether it still should.
+  std::uint64_t aborts() const { return aborts_.load(std::memory_order_acquire); }
   // No more work; the worker ends once the queue is empty. Does not wait.
   void close();
 
@@ -50,6 +52,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   DeviceState& device_;
   const int id_;
   const std::uint32_t flags_;
+  std::atomic<std::uint64_t> aborts_{0};
 
   Mutex mutex_;
   CondVar work_or_close_;

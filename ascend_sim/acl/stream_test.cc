@@ -162,6 +162,21 @@ TEST_F(Streams, AbortDropsWhatHasNotBegunAndFreesItsWaiters) {
   EXPECT_EQ(ran, 0);
 }
 
+// T0: s2 waits for a mark on s1, which is held | T1: s2 is destroyed by force -> its wait ends, nobody hangs.
+TEST_F(Streams, AForcedEndDoesNotWaitForAMarkThatNeverComes) {
+  void* held = stream();
+  void* waiting = nullptr;
+  ASSERT_EQ(aclrtCreateStream(&waiting), kAclOk);
+  void* mark = event();
+  Gate gate;
+  ASSERT_EQ(aclrtLaunchHostFunc(held, Gate::wait, &gate), kAclOk);
+  ASSERT_EQ(aclrtRecordEvent(mark, held), kAclOk);
+  ASSERT_EQ(aclrtStreamWaitEvent(waiting, mark), kAclOk);
+  EXPECT_EQ(aclrtDestroyStreamForce(waiting), kAclOk);
+  gate.open();
+  EXPECT_EQ(aclrtSynchronizeStream(held), kAclOk);
+}
+
 TEST_F(Streams, HandlesOfTheDeadAreErrors) {
   void* queue = nullptr;
   void* mark = nullptr;
