@@ -15,6 +15,7 @@
 
 #include "ascend_sim/acl/functions.h"
 #include "ascend_sim/route_torch/random.h"
+#include "ascend_sim/route_torch/replacements.h"
 #include "ascend_sim/route_torch/tensors.h"
 
 namespace onesided::sim {
@@ -247,6 +248,7 @@ int install() {
   c10::WarningUtils::WarningHandlerGuard quiet(&silent);
   const int routed = replace<&run_on_cpu>(c10::DispatchKey::PrivateUse1, has_cpu_kernel);
   (void)replace<&differentiate_as_pytorch>(c10::DispatchKey::AutogradPrivateUse1, has_pytorch_derivative);
+  replace_recurrent_cells();
   return routed;
 }
 

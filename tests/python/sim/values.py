@@ -222,6 +222,17 @@ def gradient_checks(checks: Checks) -> None:
         checks.same(f"gradient of {name}", gradients(function), *arguments, tolerance=1e-6)
     heads = (f(1, 2, 4, 8), f(1, 2, 4, 8), f(1, 2, 4, 8))
     checks.same("gradient of attention", gradients(functional.scaled_dot_product_attention), *heads, tolerance=1e-5)
+    for kind in (torch.nn.LSTM, torch.nn.GRU):
+        for bias in (True, False):
+            network = kind(3, 4, num_layers=2, bias=bias)
+
+            def recurrent(x: torch.Tensor, model: torch.nn.Module = network) -> Any:
+                model = model.to(x.device).zero_grad() or model
+                output = model(x)[0]
+                output.square().sum().backward()
+                return [output.detach()] + [p.grad.detach() for p in model.parameters()]
+
+            checks.same(f"{kind.__name__}, bias {bias}", recurrent, f(5, 2, 3), tolerance=1e-5)
 
 
 def random_checks(checks: Checks) -> None:
