@@ -43,9 +43,14 @@ ClientStream::ClientStream(std::shared_ptr<EventLoop> loop, std::shared_ptr<Sour
       in_(kInBytes) {}
 
 void ClientStream::start() {
+  {
+    MutexLock lock(mutex_);
+    if (!socket_.valid()) return;  // broke before it began
+  }
   const auto watched = loop_->watch(socket_number_, EPOLLIN,
                                     [self = shared_from_this()](std::uint32_t events) { self->on_ready(events); });
   if (!watched) return broke(watched.error(), false, false);
+  output_armed_ = false;
   pump();
 }
 

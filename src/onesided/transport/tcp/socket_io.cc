@@ -16,6 +16,11 @@
 namespace onesided::tcp {
 namespace {
 
+constexpr int kIdleS = 30;
+constexpr int kProbeS = 10;
+constexpr int kProbes = 3;
+constexpr unsigned int kGiveUpMs = 60'000;
+
 Error broken(int error) {
   return Error(Status::kPeerLost, fmt::format("a data stream broke: {}", std::strerror(error)));
 }
@@ -82,6 +87,12 @@ Result<std::size_t> receive_some(int socket, std::span<iovec> parts) {
 void set_up_stream(int socket, const std::string& congestion) {
   const int on = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // The session's heartbeats notice first; this lets go of the socket on the side that only waits.
+  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleS, sizeof kIdleS);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &kProbeS, sizeof kProbeS);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kGiveUpMs, sizeof kGiveUpMs);
   if (!congestion.empty())
     ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, congestion.data(), static_cast<socklen_t>(congestion.size()));
 }

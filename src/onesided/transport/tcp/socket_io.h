@@ -45,7 +45,7 @@ Result<std::size_t> send_some(int socket, std::span<iovec> parts);
 // Receives what is there. 0: nothing yet. PEER_LOST: the stream ended or broke.
 Result<std::size_t> receive_some(int socket, std::span<iovec> parts);
 
-// TCP_NODELAY and the congestion control ("": leave it).
+// TCP_NODELAY, an end in sight when the other host has vanished, and the congestion control ("": leave it).
 void set_up_stream(int socket, const std::string& congestion);
 // The peer aborted the connection (RST): nothing that still waits in the socket may be used.
 bool was_aborted(int socket);

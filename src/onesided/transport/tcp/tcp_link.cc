@@ -223,9 +223,10 @@ void LinkCore::on_deadline() {
   }
   for (const auto& run : due)
     end_run(run, Error(Status::kTimeout, fmt::format("{} did not move all the bytes before the deadline", peer_id_)));
-  // A timer that was set for a later time as well does no harm: it finds nothing to do.
+  loops_.front()->cancel(deadline_timer_);
+  deadline_timer_ = 0;
   if (next)
-    loops_.front()->call_at(*next, [weak = weak_from_this()] {
+    deadline_timer_ = loops_.front()->call_at(*next, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->on_deadline();
     });
 }

@@ -56,6 +56,8 @@ class LinkCore final : public ClientStream::Source, public std::enable_shared_fr
   const std::uint32_t wanted_streams_;
   const std::string congestion_;
 
+  EventLoop::TimerId deadline_timer_ = 0;  // of the first loop's thread
+
   Mutex mutex_;
   std::vector<std::shared_ptr<ClientStream>> streams_ ONESIDED_GUARDED_BY(mutex_);
   std::map<const Batch*, std::shared_ptr<BatchRun>> runs_ ONESIDED_GUARDED_BY(mutex_);  // not ended

@@ -1,0 +1,195 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "onesided/transport/tcp/tcp_fixture.h"
+
+namespace onesided::tcp::testing {
+namespace {
+
+TEST_F(TcpTransportTest, DeregisteringInTheMiddleOfAReadWaitsForNoPeerAndGivesStale) {
+  // T0: owner sends the region | T1: deregister -> each byte that arrived is the region's, the rest is STALE.
+  auto remote = pattern(64 << 20, 8);
+  std::vector<std::uint8_t> local(remote.size());
+  const auto key = memory.add(remote.data(), remote.size());
+  std::atomic<int> acquired{0};
+  memory.on_acquire = [&] {
+    ++acquired;
+    acquired.notify_all();
+  };
+  auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)});
+  for (int seen = acquired; seen < 10; seen = acquired) acquired.wait(seen);
+  ASSERT_TRUE(memory.drop(key));
+  std::fill(remote.begin(), remote.end(), 0xdd);  // the owner uses its memory for something else
+  ASSERT_TRUE(sink->wait());
+  // The chunks that were on their way are whole; the transfer as such failed, unless it was quicker.
+  if (sink->failed_.empty()) {
+    EXPECT_EQ(sink->moved_[0], remote.size());
+  } else {
+    EXPECT_EQ(sink->failed_.at(0).status(), Status::kStale);
+    EXPECT_LT(sink->moved_[0], remote.size());
+  }
+}
+
+TEST_F(TcpTransportTest, ABrokenStreamIsReplacedAndItsRequestsGoOn) {
+  build({.streams = 1, .threads = 1, .congestion = ""});
+  auto remote = pattern(32 << 20, 2);
+  std::vector<std::uint8_t> local(remote.size());
+  const auto key = memory.add(remote.data(), remote.size());
+  std::atomic<int> acquired{0};
+  memory.on_acquire = [&] {
+    ++acquired;
+    acquired.notify_all();
+  };
+  auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)});
+  for (int seen = acquired; seen < 5; seen = acquired) acquired.wait(seen);
+  // The owner's side of the stream goes; the session lives.
+  replace_owner()->stop();
+  ASSERT_TRUE(sink->wait());
+  EXPECT_EQ(sink->rest(), std::nullopt);
+  EXPECT_EQ(sink->moved_[0], remote.size());
+  EXPECT_EQ(local, remote);
+  EXPECT_GE(channel->opened, 2);
+}
+
+TEST_F(TcpTransportTest, AfterALostSessionEverythingFailsAtOnce) {
+  auto remote = pattern(1 << 20, 2);
+  std::vector<std::uint8_t> local(remote.size());
+  const auto key = memory.add(remote.data(), remote.size());
+  channel->lose();
+  auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)});
+  ASSERT_TRUE(sink->wait());
+  EXPECT_EQ(sink->rest(), Status::kPeerLost);
+}
+
+TEST_F(TcpTransportTest, ClosingTheLinkEndsWhatIsUnderWay) {
+  auto remote = pattern(64 << 20, 2);
+  std::vector<std::uint8_t> local(remote.size());
+  const auto key = memory.add(remote.data(), remote.size());
+  auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)});
+  link.reset();
+  ASSERT_TRUE(sink->wait());
+  // Nothing may land from here on.
+  std::fill(local.begin(), local.end(), 0);
+  initiator.reset();
+  EXPECT_TRUE(all_are(local, 0));
+}
+
+// An owner that takes streams and does nothing, like a frozen process.
+struct FrozenPeerTest : TcpTransportTest {
+  void serve(Fd far) override {
+    MutexLock lock(held_mutex);
+    held.push_back(std::move(far));
+  }
+  // It thaws.
+  void thaw() {
+    std::vector<Fd> streams;
+    {
+      MutexLock lock(held_mutex);
+      streams.swap(held);
+    }
+    for (auto& stream : streams) owner->serve(std::move(stream), owners_channel);
+  }
+  Mutex held_mutex;
+  std::vector<Fd> held;
+};
+
+TEST_F(FrozenPeerTest, ReadsTimeOutAndNothingLandsLater) {
+  auto remote = pattern(4 << 20, 2);
+  std::vector<std::uint8_t> local(remote.size(), 0);
+  const auto key = memory.add(remote.data(), remote.size());
+  auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)}, 50);
+  auto queued = post(Op::kRead, {move(local.data(), remote.data(), 4096, key)}, 50);
+  ASSERT_TRUE(sink->wait() && queued->wait());
+  EXPECT_EQ(sink->rest(), Status::kTimeout);
+  EXPECT_EQ(queued->rest(), Status::kTimeout);
+  thaw();
+  // A new transfer over the same streams comes after the old replies.
+  std::vector<std::uint8_t> fresh(remote.size());
+  auto later = post(Op::kRead, {move(fresh.data(), remote.data(), remote.size(), key)});
+  ASSERT_TRUE(later->wait());
+  EXPECT_EQ(fresh, remote);
+  EXPECT_TRUE(all_are(local, 0));
+}
+
+TEST_F(FrozenPeerTest, CancelledWritesNeverReachThePeersMemory) {
+  std::vector<std::uint8_t> remote(4 << 20, 0);
+  auto source = pattern(remote.size(), 2);
+  const auto key = memory.add(remote.data(), remote.size());
+  for (const std::uint64_t nbytes : {std::uint64_t{4096}, std::uint64_t{4} << 20}) {
+    auto sink = post(Op::kWrite, {move(source.data(), remote.data(), nbytes, key)});
+    link->cancel(*last, Error(Status::kCancelled, "changed my mind"));
+    ASSERT_TRUE(sink->wait());
+    EXPECT_EQ(sink->rest(), Status::kCancelled);
+  }
+  // T0: initiator aborts its streams | T1: owner wakes and finds the bytes in its sockets -> must not apply them.
+  thaw();
+  auto good = pattern(4096, 7);
+  auto later = post(Op::kWrite, {move(good.data(), remote.data(), good.size(), key)});
+  while (!later->wait(50)) thaw();
+  EXPECT_EQ(std::memcmp(remote.data(), good.data(), good.size()), 0);
+  EXPECT_TRUE(all_are(std::span(remote).subspan(4096), 0));
+}
+
+TEST_F(FrozenPeerTest, ACancelledReadEndsSoonAndAFinishedOneIsLeftAlone) {
+  auto remote = pattern(1 << 20, 2);
+  std::vector<std::uint8_t> local(remote.size());
+  const auto key = memory.add(remote.data(), remote.size());
+  auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)});
+  link->cancel(*last, Error(Status::kCancelled, "x"));
+  ASSERT_TRUE(sink->wait());
+  EXPECT_EQ(sink->rest(), Status::kCancelled);
+  link->cancel(*last, Error(Status::kCancelled, "again"));
+}
+
+// Field case B01: what an owner does with peers that speak the protocol and lie, or do not speak it.
+TEST_F(TcpTransportTest, ForgedRequestsCloseTheirStreamAndTouchNothing) {
+  auto remote = pattern(1 << 20, 2);
+  const auto untouched = remote;
+  const auto key = memory.add(remote.data() + 4096, 8192);
+  const auto address = reinterpret_cast<std::uint64_t>(remote.data());
+  const auto forge = [&](std::vector<std::uint8_t> bytes) -> std::size_t {
+    auto [near, far] = tcp_pair();
+    owner->serve(std::move(far), owners_channel);
+    EXPECT_EQ(::send(near.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    ::shutdown(near.get(), SHUT_WR);
+    std::size_t heard = 0;
+    std::uint8_t buffer[4096];
+    for (ssize_t got = 0; (got = ::recv(near.get(), buffer, sizeof buffer, 0)) > 0;)
+      heard += static_cast<std::size_t>(got);
+    return heard;
+  };
+  const auto request = [](DataOp op, std::vector<DataItem> items) {
+    ByteWriter out;
+    encode_data_request(out, op, 1, items);
+    auto bytes = out.take();
+    if (op == DataOp::kWrite) bytes.resize(bytes.size() + 64, 0xaa);
+    return bytes;
+  };
+  constexpr std::size_t kRefused = kDataReplyHeadBytes + kDataFailureBytes;
+  for (const auto op : {DataOp::kRead, DataOp::kWrite}) {
+    const std::size_t tail = op == DataOp::kRead ? kDataReplyTailBytes : 0;
+    // Well-formed, but outside what is registered: refused item by item, no payload.
+    EXPECT_EQ(forge(request(op, {{key, address + 4095, 64}})), kRefused + tail);
+    EXPECT_EQ(forge(request(op, {{key, address + 4096 + 8192 - 63, 64}})), kRefused + tail);
+    EXPECT_EQ(forge(request(op, {{{key.index, key.generation + 1}, address + 4096, 64}})), kRefused + tail);
+    EXPECT_EQ(forge(request(op, {{{99, 1}, address + 4096, 64}})), kRefused + tail);
+    // Not well-formed: closed without a word.
+    EXPECT_EQ(forge(request(op, {{key, ~0ULL - 10, 64}})), 0u);
+    EXPECT_EQ(forge(request(op, {{key, address + 4096, kMaxDataPayload + 1}})), 0u);
+    auto lying = request(op, {{key, address + 4096, 64}});
+    lying[24] = 65;  // payload_bytes
+    EXPECT_EQ(forge(lying), 0u);
+    lying[16] = 0;  // no items
+    EXPECT_EQ(forge(lying), 0u);
+  }
+  EXPECT_EQ(forge(std::vector<std::uint8_t>(100, 0xff)), 0u);
+  EXPECT_EQ(forge({'O', 'S'}), 0u);
+  EXPECT_EQ(remote, untouched);
+  std::vector<std::uint8_t> local(8192);
+  auto sink = post(Op::kRead, {move(local.data(), remote.data() + 4096, 8192, key)});
+  ASSERT_TRUE(sink->wait());
+  EXPECT_EQ(std::memcmp(local.data(), remote.data() + 4096, 8192), 0);
+}
+
+}  // namespace
+}  // namespace onesided::tcp::testing
