@@ -124,6 +124,9 @@ nb::dict stats_of(const PyEngine& self) {
   all["connected_to_us"] = stats.guests;
   all["outstanding"] = stats.outstanding;
   all["worker_threads"] = stats.workers;
+  nb::dict served;
+  for (const auto& [name, settings] : stats.transports) served[name.c_str()] = settings;
+  all["transports"] = served;
   all["peers"] = peers;
   return all;
 }

@@ -238,6 +238,8 @@ Result<Engine::Stats> Engine::stats() {
   stats.guests = core_->connections->guests().count();
   stats.outstanding = core_->outstanding.count();
   stats.workers = core_->workers->size();
+  for (const auto& transport : core_->transports)
+    stats.transports.emplace_back(std::string(transport->name()), transport->settings());
   stats.peers = core_->connections->stats();
   return stats;
 }

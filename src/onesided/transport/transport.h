@@ -186,6 +186,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
+  // How it is set up, in words for stats(); empty where there is nothing to choose.
+  virtual std::string settings() const { return {}; }
   // Whether it could serve this peer; if not, why, in words for stats().
   virtual Result<void> reach(const PeerInfo& peer) = 0;
   // A link to the connected peer; destroying it ends all its work. May fail where reach() hoped (ptrace refused): the

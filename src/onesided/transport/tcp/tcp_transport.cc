@@ -46,6 +46,11 @@ class TcpTransport final : public Transport {
 
   std::string_view name() const override { return "tcp"; }
 
+  std::string settings() const override {
+    return fmt::format("streams={} threads={} congestion={}", options_.streams, options_.threads,
+                       congestion_.empty() ? "system" : congestion_);
+  }
+
   Result<void> reach(const PeerInfo& peer) override {
     if (std::ranges::find(peer.transports, "tcp") != peer.transports.end()) return {};
     return Error(Status::kUnsupported, fmt::format("{} does not serve tcp (its option 'transports')", peer.engine_id));
