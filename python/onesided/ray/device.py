@@ -65,9 +65,22 @@ def index() -> int:
         return _explicit
     if _last_set is not None:
         return _last_set
-    npu = _npu()
+    npu = _loaded_npu()
     in_use = [i for i in range(npu.device_count()) if npu.memory_reserved(i) > 0]
     return in_use[0] if len(in_use) == 1 else npu.current_device()
+
+
+def _loaded_npu():
+    """torch.npu; a receiving actor may not have loaded torch_npu yet. RuntimeError: this process has no npu."""
+    try:
+        import torch_npu
+    except ImportError as error:
+        raise RuntimeError(
+            f"npu tensors cannot be received here, this process has no npu ({error}). Load torch_npu, or fetch them onto "
+            'the cpu: ray.experimental.rdt.set_target_device_for_ref(ref, "cpu") before ray.get(ref)'
+        ) from error
+    watch()
+    return torch_npu.npu
 
 
 def reset() -> None:
