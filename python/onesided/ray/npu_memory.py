@@ -79,17 +79,22 @@ class NpuMemory:
             self._ready = True
         return npu
 
-    @contextlib.contextmanager
-    def receiving(self, index: int) -> Iterator[str]:
-        """Tensors that the block makes on the device it is given come from the receive pool of that npu."""
+    def new_pool(self, index: int, alignment: int) -> Any:
+        """An aligned pool of one npu. ValueError: the alignment breaks the pools' rule."""
         self._installed()
         import torch_npu
 
+        with torch.npu.device(index):
+            return torch_npu.npu.MemPool(sub_block_alignment=alignment)
+
+    @contextlib.contextmanager
+    def receiving(self, index: int) -> Iterator[str]:
+        """Tensors that the block makes on the device it is given come from the receive pool of that npu."""
         with self._lock:
-            pool = self._receive_pools.get(index)
-            if pool is None:
-                with torch.npu.device(index):
-                    pool = torch_npu.npu.MemPool(sub_block_alignment=RECEIVE_ALIGNMENT)
-                self._receive_pools[index] = pool
+            if index not in self._receive_pools:
+                self._receive_pools[index] = self.new_pool(index, RECEIVE_ALIGNMENT)
+            pool = self._receive_pools[index]
+        import torch_npu
+
         with torch.npu.device(index), torch_npu.npu.use_mem_pool(pool):
             yield f"npu:{index}"

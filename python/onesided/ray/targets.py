@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from onesided import _core
 from onesided.ray import device as npu_device
 from onesided.ray.metadata import HixlTransportMetadata
 from onesided.ray.process import Process
@@ -28,9 +29,13 @@ def allocate(metadata: HixlTransportMetadata, here: Process) -> list[torch.Tenso
 
 
 def _on_cpu(wanted: Sequence[tuple[torch.Size, torch.dtype]], here: Process) -> list[torch.Tensor]:
-    pool = here.receive_pool
-    if pool is None:
+    if here.receive_pool is None:
         return [torch.empty(shape, dtype=dtype) for shape, dtype in wanted]
+    return host_tensors(here.receive_pool, wanted)
+
+
+def host_tensors(pool: _core.ReceivePool, wanted: Sequence[tuple[torch.Size, torch.dtype]]) -> list[torch.Tensor]:
+    """Host tensors with undefined values in a registered pool; a block is reused when the last tensor in it dies."""
     counts = [math.prod(shape) for shape, _ in wanted]
     blocks = iter(pool.allocate([n * dtype.itemsize for n, (_, dtype) in zip(counts, wanted, strict=True) if n]))
     return [

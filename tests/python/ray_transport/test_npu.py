@@ -100,10 +100,7 @@ def test_ten_updates_of_weights_in_an_aligned_pool(trainer: Any, rollout: Any) -
     after_first: list[int] = []
     for update in range(10):
         seen = ray.get(rollout.look.remote(trainer.give.remote()))
-        expected = [
-            ("npu:1", "torch.bfloat16", 1000.0 * (i + 1) * (i + update))
-            for i in range(100)
-        ]
+        expected = [("npu:1", "torch.bfloat16", 1000.0 * (i + 1) * (i + update)) for i in range(100)]
         assert seen == expected
         now = [side["registrations"] for side in ray.get([trainer.stats.remote(), rollout.stats.remote()])]
         after_first = after_first or now
@@ -185,3 +182,41 @@ def test_a_driver_without_npus_is_told_so_and_may_fetch_to_the_cpu(trainer: Any)
         ray.get(ref)
     set_target_device_for_ref(ref, "cpu")
     assert torch.equal(ray.get(ref), torch.arange(100_000))
+
+
+def test_weights_in_a_transfer_pool_with_a_publisher(trainer: Any, rollout: Any) -> None:
+    """onesided.ray.pool on an npu, updated in place, read by versions onto the other npu."""
+
+    def publish(self: Any) -> Any:
+        import onesided.ray
+
+        self.transfer_pool = onesided.ray.pool("npu:0")
+        with self.transfer_pool.use():
+            self.published = {f"w{i}": torch.zeros(10_000, device="npu:0") for i in range(20)}
+        assert all(tensor.data_ptr() % ALIGNMENT == 0 for tensor in self.published.values())
+        self.publisher = onesided.ray.WeightPublisher(self.published)
+        return self.publisher.handle
+
+    def train(self: Any) -> int:
+        with self.publisher.update() as weights:
+            for tensor in weights.values():
+                tensor.add_(1)
+        return self.publisher.version
+
+    def pull(self: Any, handle: Any) -> tuple[int, set[str], set[float], int]:
+        import onesided.ray
+
+        if not hasattr(self, "reader"):
+            self.reader = onesided.ray.WeightReader(handle)
+        version, weights = self.reader.pull(30.0)
+        values = {float(value) for t in weights.values() for value in (t.min().cpu(), t.max().cpu())}
+        return version, {str(t.device) for t in weights.values()}, values, onesided.ray.stats()["registrations"]
+
+    handle = ray.get(trainer.call.remote(publish))
+    registrations = set()
+    for version in range(1, 6):
+        assert ray.get(trainer.call.remote(train)) == version
+        seen = ray.get(rollout.call.remote(lambda self: pull(self, handle)))
+        assert seen[:3] == (version, {"npu:1"}, {float(version)})
+        registrations.add(seen[3])
+    assert len(registrations) <= 2, "both buffers once"

@@ -152,3 +152,27 @@ def test_publisher_and_reader_in_one_process(cluster: None) -> None:
         finally:
             stop.set()
             thread.join()
+
+
+def test_a_model_in_a_host_pool_registers_nothing_more(cluster: None) -> None:
+    import onesided.ray
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 64))
+    model[2].bias = torch.nn.Parameter(torch.ones(64))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pool = onesided.ray.pool("cpu")
+    state = pool.adopt(model)
+    assert all(torch.equal(state[name], value) for name, value in before.items())
+    model(torch.randn(4, 64)).pow(2).sum().backward()
+    optimizer.step()
+    assert not torch.equal(state["0.weight"], before["0.weight"]), "the optimizer trains what is in the pool"
+    registrations = onesided.ray.stats()["registrations"]
+    ref = ray.put(state, _tensor_transport="HIXL")
+    assert onesided.ray.stats()["registrations"] == registrations
+    assert torch.equal(ray.get(ref)["0.weight"], state["0.weight"])
+    with pytest.raises(RuntimeError, match="host pool"), pool.use():
+        pass
+    for device in ("npu", "cuda:0"):
+        with pytest.raises(ValueError, match="with its index"):
+            onesided.ray.pool(device)
