@@ -18,7 +18,7 @@ def run(code: list[str], **environment: str) -> str:
         [sys.executable, *code],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
         env=os.environ | {"PYTHONPATH": f"{ROOT / 'python'}:{os.environ.get('PYTHONPATH', '')}"} | environment,
     )
