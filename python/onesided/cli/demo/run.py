@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -110,6 +111,8 @@ def run(json_path: Path | None) -> int:
         with cluster.only_one(), cluster.marked():
             import onesided.ascend_sim
 
+            # NPUs of its own: what others simulate on this machine does not take their memory.
+            os.environ["ONESIDED_SIM_MACHINE"] = f"demo-{os.getpid()}"
             onesided.ascend_sim.enable()
             _play(screen, figures)
     except (cluster.AlreadyRunning, Stopped) as stop:
