@@ -39,8 +39,8 @@ class Report:
 
 
 def shapes() -> Iterator[tuple[int, ...]]:
-    yield from [STAGING_SHAPE] * STAGING_COUNT
     yield from [CACHE_SHAPE] * CACHE_COUNT
+    yield from [STAGING_SHAPE] * STAGING_COUNT
 
 
 def rounded(nbytes: int) -> int:
@@ -68,8 +68,6 @@ def plain(report: Report) -> None:
     report.examples = [(str(tuple(tensor.shape)), tensor.data_ptr()) for tensor in tensors[:3]]
     report.misaligned_plain = count_misaligned(tensors)
     report.reserved_plain_bytes = torch.npu.memory_reserved()
-    # A misaligned one first: the driver names the first range that it refuses.
-    tensors.sort(key=lambda tensor: tensor.data_ptr() % ALIGNMENT == 0)
     outcome = vendor_abi.register_and_connect([(tensor.data_ptr(), tensor.nbytes) for tensor in tensors])
     report.refusal = dataclasses.asdict(outcome)
 
