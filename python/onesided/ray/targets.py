@@ -3,6 +3,7 @@ pools that stay: registered once, faulted in once, handed out again when the las
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ import torch
 from onesided import _core
 from onesided.ray import device as npu_device
 from onesided.ray.metadata import HixlTransportMetadata
+from onesided.ray.npu_memory import RECEIVE_ALIGNMENT
 from onesided.ray.process import Process
 
 
@@ -48,10 +50,22 @@ def host_tensors(pool: _core.ReceivePool, wanted: Sequence[tuple[torch.Size, tor
 
 def _on_npu(wanted: Sequence[tuple[torch.Size, torch.dtype]], here: Process) -> list[torch.Tensor]:
     with here.npu.receiving(npu_device.index()) as device:
+        _make_room(wanted, device)
         tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in wanted]
     # A block may come from a tensor that died with work on it still queued: streams order kernels, not our READ.
     torch.npu.current_stream(device).synchronize()
     return tensors
+
+
+def _make_room(wanted: Sequence[tuple[torch.Size, torch.dtype]], device: str) -> None:
+    """Lets the pool hold one free block for all of an object, before the object is cut from it. Blocks taken one by one
+    would make many segments, and the next object of the same kind, taken from their remains, a few more; so one segment
+    is registered, with the first."""
+    sizes = (math.prod(shape) * dtype.itemsize for shape, dtype in wanted)
+    room = sum(-(-nbytes // RECEIVE_ALIGNMENT) * RECEIVE_ALIGNMENT for nbytes in sizes)
+    # Pieces may still fit where the whole does not.
+    with contextlib.suppress(torch.OutOfMemoryError):
+        torch.empty(room, dtype=torch.uint8, device=device)
 
 
 def check(tensors: Sequence[torch.Tensor]) -> None:
