@@ -118,6 +118,12 @@ def run(json_path: Path | None) -> int:
     except (cluster.AlreadyRunning, Stopped) as stop:
         print(f"demo: {stop}", file=sys.stderr)
         return 1
+    except Exception as error:
+        if os.environ.get("ONESIDED_DEBUG"):
+            raise
+        lines = str(error).strip().splitlines() or ["no further words"]
+        print(f"demo: {type(error).__name__}: {lines[-1].strip()} (ONESIDED_DEBUG=1 shows the whole)", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\ndemo: interrupted; its processes, files and shared memory are gone.", file=sys.stderr)
         return 130
