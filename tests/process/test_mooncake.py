@@ -45,7 +45,7 @@ class MooncakePeer:
         environment = {**os.environ, **onesided.ascend_sim.environment(), **(settings or {})}
         path = [*MOONCAKE, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(path)
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115: closed by __exit__
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by __exit__)
         self.process = subprocess.Popen(
             [sys.executable, str(PROGRAM), json.dumps(wanted)],
             stdin=subprocess.PIPE,

@@ -103,7 +103,7 @@ class Engine {
     std::size_t outstanding = 0;
     std::size_t workers = 0;
     std::vector<std::pair<std::string, std::string>> transports;  // that are served, and how they are set up
-    std::vector<std::pair<std::string, Peer::Stats>> peers;  // that we are connected to
+    std::vector<std::pair<std::string, Peer::Stats>> peers;       // that we are connected to
   };
   Result<Stats> stats();
 
