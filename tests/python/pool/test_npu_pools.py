@@ -1,0 +1,121 @@
+"""Aligned pools on the real torch_npu wheel over the simulated runtime. The checks lie in npu/ and run in processes of
+their own: the runtime must be there before torch is imported, and allocator settings are read once per process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKS = Path(__file__).parent / "npu"
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch_npu") is None, reason="torch_npu is not installed in this environment"
+)
+
+CONFIGURATIONS = {
+    "default": "",
+    "expandable": "expandable_segments:True",
+    "max_split": "max_split_size_mb:32",
+    "gc_roundup": "garbage_collection_threshold:0.8,roundup_power2_divisions:4",
+}
+
+
+def environment(conf: str = "", **more: str) -> dict[str, str]:
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTORCH_NPU", "CHECKS_"))}
+    package = str(Path(__file__).parents[3] / "python")
+    variables["PYTHONPATH"] = os.pathsep.join([str(CHECKS), package, variables.get("PYTHONPATH", "")])
+    if conf:
+        variables["PYTORCH_NPU_ALLOC_CONF"] = conf
+    return variables | more
+
+
+def run(arguments: list[str], variables: dict[str, str], timeout: float = 500) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments], env=variables, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def run_checks(name: str, variables: dict[str, str]) -> None:
+    child = run(
+        [
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "npu_session",
+            f"--rootdir={CHECKS}",
+            "-c",
+            os.devnull,
+            str(CHECKS / f"{name}.py"),
+        ],
+        variables,
+    )
+    assert child.returncode == 0, f"{child.stdout[-6000:]}\n{child.stderr[-3000:]}"
+
+
+def test_forms():
+    run_checks("checks_forms", environment())
+
+
+def test_memory():
+    run_checks("checks_memory", environment(CHECKS_HBM="1GiB"))
+
+
+def test_streams():
+    run_checks("checks_streams", environment())
+
+
+@pytest.mark.parametrize("conf", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+def test_matrix(conf):
+    run_checks("checks_matrix", environment(conf))
+
+
+def test_what_torch_npu_refuses_stays_refused():
+    conf = "expandable_segments:True,max_split_size_mb:32"
+    code = (
+        "import onesided.ascend_sim; onesided.ascend_sim.enable(); import torch, onesided.npu; onesided.npu.install();"
+        "torch.empty(1, device='npu')"
+    )
+    child = run(["-c", code], environment(conf))
+    assert child.returncode != 0
+    assert "expandable_segments" in child.stderr + child.stdout
+
+
+@pytest.mark.parametrize("conf", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+def test_without_an_aligned_pool_the_vendors_code_runs(conf):
+    answers = []
+    for decorator in ("without", "with"):
+        child = run([str(CHECKS / "trace.py"), decorator, "1", "2", "3"], environment(conf))
+        assert child.returncode == 0, child.stderr[-3000:]
+        answers.append(json.loads(child.stdout.strip().splitlines()[-1]))
+    bare, decorated = answers
+    assert decorated == bare
+    assert all(trace["mallocs"] > 10 for trace in bare)
+
+
+def test_tensors_and_pools_may_die_in_any_order_at_exit(tmp_path):
+    for code in (
+        "x = make(); keep = [pool]",
+        "import builtins; builtins.x = make(); builtins.pool = pool",
+        "x = make(); del pool",
+        "import atexit; x = make(); atexit.register(lambda: globals().pop('x'))",
+        "import threading; x = make(); side = torch.npu.Stream(); x.record_stream(side); del x",
+    ):
+        program = (
+            "import onesided.ascend_sim; onesided.ascend_sim.enable(); import torch, torch_npu, onesided.npu;"
+            "onesided.npu.install(); pool = torch_npu.npu.MemPool(sub_block_alignment=2 << 20)\n"
+            "def make():\n"
+            "    with torch_npu.npu.use_mem_pool(pool): return torch.ones(1000, device='npu:0')\n"
+            f"{code}\n"
+        )
+        child = run(["-c", program], environment())
+        assert child.returncode == 0, f"{code}\n{child.stderr[-3000:]}"
