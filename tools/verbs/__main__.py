@@ -158,6 +158,10 @@ def main(arguments: Sequence[str]) -> int:
     except Problem as problem:
         print(f"do: {problem}", file=sys.stderr)
         return problem.code
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"do: {error.strerror or error}{where}; mend that, then run this again.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\ndo: interrupted; nothing half-built counts as built, the next run goes on from here.", file=sys.stderr)
         return 130

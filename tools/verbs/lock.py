@@ -9,6 +9,7 @@ import fcntl
 import os
 
 from .house import LOCK
+from .problem import Problem
 
 
 class HouseLock:
@@ -47,7 +48,12 @@ class HouseLock:
 
     @staticmethod
     def _open() -> int:
-        return os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            return os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except PermissionError as error:
+            raise Problem(
+                f"{LOCK.parent} belongs to another user; ./do works inside its checkout: clone your own."
+            ) from error
 
     def _is_the_file(self) -> bool:
         try:

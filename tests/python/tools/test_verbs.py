@@ -81,6 +81,15 @@ def test_a_lock_on_a_deleted_file_is_taken_again_on_the_new_one(
         assert (tmp_path / "lock").exists()
 
 
+def test_a_checkout_of_somebody_else_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "lock"))
+
+    monkeypatch.setattr(lock.os, "open", refuse)
+    with pytest.raises(Problem, match="belongs to another user"), lock.HouseLock():
+        pass
+
+
 def test_a_failed_step_ends_in_one_sentence_and_leaves_its_output_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
