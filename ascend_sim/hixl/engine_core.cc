@@ -96,6 +96,21 @@ Result<void> EngineCore::connect(const std::string& remote, std::int32_t timeout
 }
 
 Result<void> EngineCore::connect_until(const std::string& remote, Deadline deadline) {
+  {
+    MutexLock lock(mutex_);
+    while (connecting_.contains(remote))
+      if (!connected_.wait(lock, deadline) && connecting_.contains(remote))
+        return Error(Status::kTimeout, fmt::format("another thread is still connecting to {}", remote));
+    connecting_.insert(remote);
+  }
+  auto result = connect_alone(remote, deadline);
+  MutexLock lock(mutex_);
+  connecting_.erase(remote);
+  connected_.notify_all();
+  return result;
+}
+
+Result<void> EngineCore::connect_alone(const std::string& remote, Deadline deadline) {
   ONESIDED_TRY(memory_.check_shareable());
   const auto opened = connections_.open(remote, deadline);
   // "Nobody listens" has no code of its own in the vendor's API.
@@ -141,8 +156,7 @@ Result<std::shared_ptr<const EngineCore::View>> EngineCore::view_of(const std::s
   if (!connected && connected.status() != Status::kAlreadyConnected) return connected.error();
   MutexLock lock(mutex_);
   if (const auto found = views_.find(remote); found != views_.end()) return found->second;
-  return Error(Status::kNotConnected,
-               fmt::format("another thread is still connecting to {}, or just disconnected", remote));
+  return Error(Status::kNotConnected, fmt::format("another thread has just disconnected from {}", remote));
 }
 
 // Cuts the items at the borders of registrations; those that must be staged are staged only where both sides do that.

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,7 +59,9 @@ class EngineCore {
   };
 
   EngineCore(EngineOptions options, Driver driver, std::unique_ptr<Engine> engine);
+  // One thread at a time for one remote; the others wait and then find it connected.
   Result<void> connect_until(const std::string& remote, Deadline deadline);
+  Result<void> connect_alone(const std::string& remote, Deadline deadline);
   Result<std::shared_ptr<const View>> hello(const std::string& remote, Deadline deadline);
   Result<std::shared_ptr<const View>> view_of(const std::string& remote, Deadline deadline);
   Result<SplitItems> split(const std::string& remote, std::span<const Item> items, Deadline deadline);
@@ -76,6 +79,8 @@ class EngineCore {
   StagingBuffers answering_;
   RequestTable<Request> requests_;
   Mutex mutex_;
+  CondVar connected_;
+  std::set<std::string> connecting_ ONESIDED_GUARDED_BY(mutex_);
   std::map<std::string, std::shared_ptr<const View>> views_ ONESIDED_GUARDED_BY(mutex_);
   std::unique_ptr<Conversations> conversations_;
   std::unique_ptr<AsyncConnects> async_connects_;

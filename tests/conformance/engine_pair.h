@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -83,6 +84,7 @@ class GuardedMemory {
 inline std::unique_ptr<Engine> open(const std::string& transports, std::map<std::string, std::string> options = {},
                                     const std::string& local_engine = "127.0.0.1:0") {
   if (!transports.empty() && transports != "self") options["transports"] = transports;
+  if (transports == "ascend") ::setenv("ONESIDED_HIXL_LIBRARY", ONESIDED_TEST_HIXL, 1);
   auto engine = open_engine(local_engine, options);
   ONESIDED_CHECK(engine.ok(), "{}", engine.error().to_string());
   return std::move(engine).value();

@@ -8,12 +8,12 @@ namespace onesided::testing {
 namespace {
 
 class RegionRules : public EnginePair {};
-INSTANTIATE_TEST_SUITE_P(Transports, RegionRules, ::testing::Values("self", "shm", "cma", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, RegionRules, ::testing::Values("self", "shm", "cma", "tcp", "ascend"),
                          [](const auto& info) { return info.param; });
 
 // Where the other side is another engine.
 class PeerRules : public EnginePair {};
-INSTANTIATE_TEST_SUITE_P(Transports, PeerRules, ::testing::Values("shm", "cma", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, PeerRules, ::testing::Values("shm", "cma", "tcp", "ascend"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(RegionRules, RegisteredAfterConnectIsUsableAtOnceAndDeregisteredIsRefusedAtOnce) {

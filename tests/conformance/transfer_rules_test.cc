@@ -9,7 +9,7 @@ namespace onesided::testing {
 namespace {
 
 class TransferRules : public EnginePair {};
-INSTANTIATE_TEST_SUITE_P(Transports, TransferRules, ::testing::Values("self", "shm", "cma", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, TransferRules, ::testing::Values("self", "shm", "cma", "tcp", "ascend"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(TransferRules, AnySizeAtAnyOffset) {

@@ -16,6 +16,7 @@ constexpr std::size_t kRequestMoves = 256;             // moves in one request: 
 constexpr std::uint64_t kRequestBytes = 256ULL << 20;  // and its bytes
 constexpr std::size_t kMaxRequests = 64;               // in flight towards one peer
 constexpr std::int64_t kReconnectMs = 5000;
+constexpr std::int64_t kExplainMs = 50;
 constexpr std::int32_t kDisconnectMs = 50;  // cancel() promises an end within 100 ms
 // Pause between two looks at a request, from the first to the longest.
 constexpr auto kPauseMin = std::chrono::microseconds(2);
@@ -76,13 +77,16 @@ void AscendLink::post(std::shared_ptr<const Batch> batch) {
   auto job = std::make_shared<Job>();
   job->batch = std::move(batch);
   MutexLock lock(mutex_);
+  live_.emplace(job->batch.get(), job);
   posted_.push_back(std::move(job));
   wake_.notify_one();
 }
 
 void AscendLink::cancel(const Batch& batch, Error why) {
   MutexLock lock(mutex_);
-  cancels_.emplace_back(&batch, std::move(why));
+  const auto found = live_.find(&batch);
+  if (found == live_.end()) return;
+  cancels_.emplace_back(found->second, std::move(why));
   wake_.notify_one();
 }
 
@@ -103,12 +107,11 @@ void AscendLink::work() {
   const Error closed(Status::kCancelled, "the link to the peer was closed");
   for (const auto& job : jobs_) job->cancelled = closed;
   tear_down(closed);
-  for (const auto& job : jobs_) job->batch->sink->finished(closed);
-  jobs_.clear();
+  for (const auto& job : std::exchange(jobs_, {})) end(job, closed);
 }
 
 bool AscendLink::take_posted(bool may_sleep) {
-  std::vector<std::pair<const Batch*, Error>> cancels;
+  std::vector<std::pair<std::shared_ptr<Job>, Error>> cancels;
   bool stopping = false;
   {
     MutexLock lock(mutex_);
@@ -118,9 +121,8 @@ bool AscendLink::take_posted(bool may_sleep) {
     cancels.swap(cancels_);
     stopping = stopping_;
   }
-  for (auto& [batch, why] : cancels)
-    for (const auto& job : jobs_)
-      if (job->batch.get() == batch && !job->cancelled) job->cancelled = std::move(why);
+  for (auto& [job, why] : cancels)
+    if (!job->cancelled) job->cancelled = std::move(why);
   return !stopping;
 }
 
@@ -217,12 +219,12 @@ bool AscendLink::poll() {
     if (status && *status == VendorTransferStatus::kCompleted) {
       for (std::size_t m = request.first; m < request.first + request.count; ++m)
         batch.sink->moved(m, batch.moves[m].nbytes);
+    } else if (!status) {
+      explain_failure(request, status.error());
     } else {
-      const Error why = status ? Error(Status::kFailed, *status == VendorTransferStatus::kTimeout
-                                                            ? "HIXL gave the request up (TIMEOUT)"
-                                                            : "HIXL could not move the bytes (FAILED)")
-                               : status.error();
-      fail_moves(batch, request.first, request.count, why);
+      explain_failure(request, Error(Status::kFailed, *status == VendorTransferStatus::kTimeout
+                                                          ? "HIXL gave the request up (TIMEOUT)"
+                                                          : "HIXL could not move the bytes (FAILED)"));
     }
   }
   return moved;
@@ -238,13 +240,35 @@ bool AscendLink::retire() {
     }
     moved = true;
     jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(i));
-    job->batch->sink->finished(job->cancelled);
+    end(job, job->cancelled);
   }
   return moved;
 }
 
 void AscendLink::fail_moves(const Batch& batch, std::size_t first, std::size_t count, const Error& error) {
   for (std::size_t m = first; m < first + count; ++m) batch.sink->failed(m, error);
+}
+
+void AscendLink::explain_failure(const Request& request, const Error& said) {
+  const Batch& batch = *request.job->batch;
+  const auto offer = request_offer(stream_, Deadline::after_ms(kExplainMs));
+  for (std::size_t m = request.first; m < request.first + request.count; ++m) {
+    const RegionKey key = batch.moves[m].region;
+    if (!offer && offer.status() == Status::kPeerLost)
+      batch.sink->failed(m, Error(Status::kPeerLost, said.text()));
+    else if (offer && !std::binary_search(offer->regions.begin(), offer->regions.end(), key))
+      batch.sink->failed(m, Error(Status::kStale, "the peer took this region back: " + said.text()));
+    else
+      batch.sink->failed(m, said);
+  }
+}
+
+void AscendLink::end(const std::shared_ptr<Job>& job, std::optional<Error> rest) {
+  {
+    MutexLock lock(mutex_);
+    live_.erase(job->batch.get());
+  }
+  job->batch->sink->finished(std::move(rest));
 }
 
 // After this nothing of this link moves: HIXL has let the connection go.

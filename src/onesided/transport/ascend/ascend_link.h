@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "onesided/base/mutex.h"
@@ -62,6 +64,9 @@ class AscendLink final : public QueueLink {
   // Whether HIXL's connection knows all memory of the job's next request, on both sides.
   Result<bool> reaches(const Job& job) const;
   static void fail_moves(const Batch& batch, std::size_t first, std::size_t count, const Error& error);
+  // HIXL says FAILED for a dozen causes; the peer is asked whether it still offers the regions.
+  void explain_failure(const Request& request, const Error& said);
+  void end(const std::shared_ptr<Job>& job, std::optional<Error> rest);
   void tear_down(const Error& why);
 
   HixlClient& client_;
@@ -75,7 +80,9 @@ class AscendLink final : public QueueLink {
   Mutex mutex_;
   CondVar wake_;
   std::deque<std::shared_ptr<Job>> posted_ ONESIDED_GUARDED_BY(mutex_);
-  std::vector<std::pair<const Batch*, Error>> cancels_ ONESIDED_GUARDED_BY(mutex_);
+  std::vector<std::pair<std::shared_ptr<Job>, Error>> cancels_ ONESIDED_GUARDED_BY(mutex_);
+  // From post() until just before finished(): a batch at the address of one that has ended is another batch.
+  std::unordered_map<const Batch*, std::shared_ptr<Job>> live_ ONESIDED_GUARDED_BY(mutex_);
   bool stopping_ ONESIDED_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // started by create(), joined by the destructor
 };
