@@ -72,6 +72,8 @@ void Incoming::end() {
   if (socket_) {
     loop_->unwatch(socket_->fd());
     socket_->close();
+    // The destructor runs later, when the number may be another connection's: it must not unwatch it.
+    socket_.reset();
   }
   loop_->cancel(timer_);
   timer_ = 0;
