@@ -42,6 +42,38 @@ class InlineSink : public PieceSink {
   std::optional<Error> error_;
 };
 
+// The commonest transfer of all, a small item over a CopyLink, without a plan: what make_plan() does for many, for one.
+// Nothing when it is not that simple or anything is wrong; make_plan() says what, then.
+std::optional<Result<void>> move_single(Registry& registry, Peer& peer, Op op, const TransferList& list) {
+  if (list.items.size() != 1 || peer.is_self()) return std::nullopt;
+  const TransferItem& item = list.items[0];
+  if (item.nbytes == 0 || item.nbytes > kInlineBytes || item.local == 0 || item.remote == 0) return std::nullopt;
+  if (list.instance && *list.instance != peer.instance()) return std::nullopt;
+  RegionTraits traits;
+  {
+    RegionIndex::Lookup regions(peer.regions());
+    const RegionRow* row = regions.find(item.remote, item.nbytes);
+    if (!row || (list.instance && row->traits.key != list.keys[0])) return std::nullopt;
+    traits = row->traits;
+  }
+  PeerLink* link = peer.link_for(traits);
+  auto* copy = link ? std::get_if<std::unique_ptr<CopyLink>>(&link->link) : nullptr;
+  if (!copy) return std::nullopt;
+  auto local = Registry::LocalLookup(registry).hold(item.local, item.nbytes);
+  if (!local.ok()) return std::nullopt;
+  Move move;
+  move.local = item.local;
+  move.remote = item.remote;
+  move.nbytes = item.nbytes;
+  move.region = traits.key;
+  move.device = local->device;
+  const std::span moves(&move, 1);
+  InlineSink sink(moves, link->bytes);
+  move_piece(peer.copy_path(**copy), op, moves, sink);
+  if (sink.error()) return Result<void>(*sink.error());
+  return Result<void>();
+}
+
 // The legs of a plan; copies first, in order, then those that links run.
 struct Legs {
   std::vector<std::shared_ptr<CopyLeg>> copies;
@@ -105,6 +137,7 @@ Result<void> Engine::transfer_sync(std::string_view remote_id, Op op, const Tran
   ONESIDED_TRY(enter());
   ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
   ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
+  if (auto done = move_single(*core_->registry, *use, op, list)) return *std::move(done);
   Plan plan;
   ONESIDED_TRY(make_plan(*core_->registry, *use, list, deadline, plan));
   if (fits_inline(plan)) {
