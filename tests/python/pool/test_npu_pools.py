@@ -74,6 +74,10 @@ def test_streams():
     run_checks("checks_streams", environment())
 
 
+def test_frameworks():
+    run_checks("checks_frameworks", environment())
+
+
 @pytest.mark.parametrize("conf", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
 def test_matrix(conf):
     run_checks("checks_matrix", environment(conf))
