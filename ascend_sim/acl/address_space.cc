@@ -11,6 +11,17 @@ namespace {
 
 // A window that ordinary programs leave alone. Where it is not available (small address spaces, thread sanitizer) the
 // kernel chooses; then order is no longer promised.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kHasWindow = false;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+constexpr bool kHasWindow = false;
+#else
+constexpr bool kHasWindow = true;
+#endif
+#else
+constexpr bool kHasWindow = true;
+#endif
 constexpr std::uint64_t kWindowBegin = 0x2000'0000'0000;
 constexpr std::uint64_t kWindowEnd = 0x4000'0000'0000;
 constexpr int kAttempts = 64;
@@ -48,6 +59,7 @@ void* AddressSpace::reserve(std::uint64_t nbytes, std::uint64_t alignment, void*
     if (!is_aligned(reinterpret_cast<std::uint64_t>(wanted), alignment)) return nullptr;
     return map_at(reinterpret_cast<std::uint64_t>(wanted), *length);
   }
+  if (!kHasWindow) return map_anywhere(*length, alignment);
   MutexLock lock(mutex_);
   if (next_ == 0) next_ = kWindowBegin;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {

@@ -7,6 +7,8 @@ import copy
 import io
 import sys
 import warnings
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Event
 
 import torch
 from torch import nn
@@ -172,6 +174,28 @@ def bytes_reach_other_processes() -> None:
         start = x.data_ptr() - base.value
         seen = torch.frombuffer(bytearray(mapped[start : start + x.nbytes]), dtype=torch.int32)
         assert torch.equal(seen, x.cpu())
+
+
+def _add_one(tensors: Queue, done: Event) -> None:
+    tensor = tensors.get()
+    tensor.add_(1)
+    torch.npu.synchronize()
+    done.set()
+    del tensor
+
+
+def tensors_cross_processes() -> None:
+    """torch.multiprocessing hands npu tensors over by IPC key: the child works on the parent's memory."""
+    context = torch.multiprocessing.get_context("spawn")
+    tensors, done = context.Queue(), context.Event()
+    child = context.Process(target=_add_one, args=(tensors, done))
+    child.start()
+    shared = torch.ones(1 << 20, device="npu")
+    torch.npu.synchronize()
+    tensors.put(shared)
+    assert done.wait(100)
+    child.join()
+    assert child.exitcode == 0 and shared.sum().item() == 2 << 20
 
 
 def main() -> int:

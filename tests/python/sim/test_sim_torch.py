@@ -21,7 +21,8 @@ def test_values_equal_the_cpus() -> None:
 
 
 def test_programs_run() -> None:
-    names = ["devices", "mlp", "save_and_load", "streams", "allocator", "bytes_reach_other_processes"]
+    names = ["devices", "mlp", "save_and_load", "streams", "allocator", "bytes_reach_other_processes",
+             "tensors_cross_processes"]  # fmt: skip
     assert passed(PROGRAMS, *names, timeout=300).splitlines() == [f"{name}: ok" for name in names]
 
 
