@@ -83,7 +83,7 @@ class RoutedCall {
     } else {
       compute();
     }
-    tensors_.settle();
+    tensors_.settle([this] { wait_for_stream(); });
     const std::size_t results = op_.schema().returns().size();
     for (std::size_t i = stack_->size() - results; i < stack_->size(); ++i) give_back((*stack_)[i]);
   }

@@ -92,7 +92,7 @@ at::Tensor CallTensors::from_cpu(const at::Tensor& tensor, c10::Device device) {
   return upload(tensor, device);
 }
 
-void CallTensors::settle() {
+void CallTensors::settle(const std::function<void()>& wait) {
   for (Lent& lent : lent_) {
     if (!lent.written) continue;
     const LentStorage* origin = origin_of(lent.cpu);
@@ -100,6 +100,7 @@ void CallTensors::settle() {
     if (!moved && same_geometry(lent.cpu, lent.npu)) continue;
     if (moved) {
       lent.npu.resize_(lent.cpu.sizes());
+      wait();
       const at::Tensor values = lent.cpu.contiguous();
       if (values.numel() > 0) std::memcpy(lent.npu.data_ptr(), values.data_ptr(), values.numel() * values.itemsize());
       if (lent.npu.strides() != lent.cpu.strides() && lent.cpu.is_non_overlapping_and_dense()) {

@@ -4,8 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <unordered_map>
-#include <utility>
+#include <functional>
 #include <vector>
 
 namespace onesided::sim {
@@ -23,8 +22,9 @@ class CallTensors {
   // What `tensor`, returned by the CPU kernel, is to the caller: the npu tensor it was lent from, a view of one, or a
   // new npu tensor on `device` with its values. CPU tensors that the caller passed in come back as they are.
   at::Tensor from_cpu(const at::Tensor& tensor, c10::Device device);
-  // Carries back to the npu tensors that the operator resized or reshaped in place.
-  void settle();
+  // Carries back to the npu tensors that the operator resized or reshaped in place. Growing one may queue a copy of its
+  // old values; `wait` waits for the stream, so that this copy does not come after the new values.
+  void settle(const std::function<void()>& wait);
 
  private:
   struct Lent {
