@@ -22,11 +22,17 @@ struct Client {
   std::string words;
 };
 
+using Ask = const char* (*)();
+
+// The runtime keeps the words of a thread's last failure until they are asked for: what came before is not ours.
+void forget_older_words() {
+  if (const auto ask_runtime = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "aclGetRecentErrMsg"))) (void)ask_runtime();
+}
+
 // Keeps what the runtime says about a failure; asked at once, on the thread that failed, as the API demands.
 std::uint32_t told(Client* client, std::uint32_t code) {
   client->words.clear();
   if (code == 0) return code;
-  using Ask = const char* (*)();
   const auto ask_runtime = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "aclGetRecentErrMsg"));
   const char* words = ask_runtime ? ask_runtime() : nullptr;
   client->words = words ? words : "";
@@ -55,6 +61,7 @@ ONESIDED_CLIENT_EXPORT void onesided_vendor_close(void* client) { delete static_
 ONESIDED_CLIENT_EXPORT std::uint32_t onesided_vendor_initialize(void* self, const char* local_engine,
                                                                 const char* const* options) {
   auto* client = static_cast<Client*>(self);
+  forget_older_words();
   std::map<ge::AscendString, ge::AscendString> map;
   for (; options && options[0] && options[1]; options += 2) map[options[0]] = options[1];
   return told(client, client->engine.Initialize(local_engine, map));
@@ -65,6 +72,7 @@ ONESIDED_CLIENT_EXPORT void onesided_vendor_finalize(void* self) { static_cast<C
 ONESIDED_CLIENT_EXPORT std::uint32_t onesided_vendor_register(void* self, std::uint64_t address, std::uint64_t nbytes,
                                                               std::int32_t type, void** handle) {
   auto* client = static_cast<Client*>(self);
+  forget_older_words();
   adxl::MemDesc memory{};
   memory.addr = address;
   memory.len = nbytes;
@@ -73,17 +81,20 @@ ONESIDED_CLIENT_EXPORT std::uint32_t onesided_vendor_register(void* self, std::u
 
 ONESIDED_CLIENT_EXPORT std::uint32_t onesided_vendor_deregister(void* self, void* handle) {
   auto* client = static_cast<Client*>(self);
+  forget_older_words();
   return told(client, client->engine.DeregisterMem(handle));
 }
 
 ONESIDED_CLIENT_EXPORT std::uint32_t onesided_vendor_connect(void* self, const char* remote, std::int32_t timeout_ms) {
   auto* client = static_cast<Client*>(self);
+  forget_older_words();
   return told(client, client->engine.Connect(remote, timeout_ms));
 }
 
 ONESIDED_CLIENT_EXPORT std::uint32_t onesided_vendor_disconnect(void* self, const char* remote,
                                                                 std::int32_t timeout_ms) {
   auto* client = static_cast<Client*>(self);
+  forget_older_words();
   return told(client, client->engine.Disconnect(remote, timeout_ms));
 }
 
@@ -92,6 +103,7 @@ ONESIDED_CLIENT_EXPORT std::uint32_t onesided_vendor_transfer(void* self, const 
                                                               const std::uint64_t* triples, std::size_t count,
                                                               std::int32_t timeout_ms) {
   auto* client = static_cast<Client*>(self);
+  forget_older_words();
   std::vector<adxl::TransferOpDesc> items(count);
   for (std::size_t i = 0; i < count; ++i) items[i] = {triples[3 * i], triples[3 * i + 1], triples[3 * i + 2]};
   return told(client, client->engine.TransferSync(remote, static_cast<adxl::TransferOp>(op), items, timeout_ms));

@@ -61,8 +61,9 @@ class MooncakePeer:
 
     def _line(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
+        # torch_npu writes warnings there too.
+        line = next((line for line in self.process.stdout if line.startswith("{")), None)
+        if line is None:
             raise RuntimeError(f"the peer ended with {self.process.wait()}:\n{self.log()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
