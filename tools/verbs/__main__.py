@@ -24,6 +24,7 @@ VERBS = {
     "lint": "run the linters; --deep adds clang-tidy",
     "fuzz": "run the fuzzers; --seconds N each (60)",
     "doctor": "say what this machine can do, and what to do about the rest",
+    "smoke-npu": "on a machine with NPUs: try every step there and write what to report",
     "clean": "delete .venv, build/ and all that ./do made here",
 }
 
@@ -117,6 +118,12 @@ def doctor(arguments: Sequence[str]) -> int:
     )
 
 
+def smoke_npu(arguments: Sequence[str]) -> int:
+    with HouseLock() as lock:
+        set_up(lock)
+        return run_program([str(PYTHON), str(ROOT / "tools" / "smoke_npu.py"), *arguments])
+
+
 def clean(arguments: Sequence[str]) -> int:
     argparse.ArgumentParser(prog="./do clean", description=VERBS["clean"]).parse_args(arguments)
     with HouseLock() as lock:
@@ -132,12 +139,13 @@ def clean(arguments: Sequence[str]) -> int:
 
 
 RUN: dict[str, Callable[[Sequence[str]], int]] = {
-    "demo": demo, "test": test, "bench": bench, "lint": run_lint, "fuzz": run_fuzz, "doctor": doctor, "clean": clean,
+    "demo": demo, "test": test, "bench": bench, "lint": run_lint, "fuzz": run_fuzz, "doctor": doctor,
+    "smoke-npu": smoke_npu, "clean": clean,
 }  # fmt: skip
 
 
 def usage() -> str:
-    lines = [f"  ./do {verb:<8}{text}" for verb, text in VERBS.items()]
+    lines = [f"  ./do {verb:<11}{text}" for verb, text in VERBS.items()]
     return "\n".join(["Each sets up all it needs, then runs. `./do VERB --help` says more.", *lines])
 
 
