@@ -102,7 +102,8 @@ def run_step(
                 if line:
                     tail = [*tail[-199:], line]
                     count = _COUNT.match(line.strip())
-                    step.note(f"{count[1]} of {count[2]}" if count else line.strip())
+                    if not line.startswith("WARNING"):
+                        step.note(f"{count[1]} of {count[2]}" if count else line.strip())
             code = process.wait()
         except BaseException:
             if process is not None:
