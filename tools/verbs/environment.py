@@ -40,7 +40,8 @@ def why_pip_failed(output: str) -> str:
         )
     if "No space left on device" in output:
         return f"the disk is full: .venv needs about 3 GB below {VENV.parent}; make room, then run this again."
-    last = next((line for line in reversed(output.splitlines()) if "ERROR" in line), "pip stopped")
+    lines = [line for line in output.splitlines() if line.strip()] or ["it said nothing"]
+    last = next((line for line in reversed(lines) if "ERROR" in line), lines[-1])
     return f"pip could not install the requirements: {last.strip()}"
 
 

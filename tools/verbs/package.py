@@ -75,8 +75,8 @@ def require(lock: HouseLock) -> None:
     _check_compiler()
     command = [
         str(PYTHON), "-m", "pip", "install", "-v", "--no-build-isolation", "--no-deps", "--force-reinstall",
-        "--no-input", f"-Cbuild-dir={BUILD / PRESET}", f"-Ccmake.args=--preset={PRESET}",
-        "-Cbuild.targets=onesided_package", str(ROOT),
+        "--no-input", f"--config-settings=build-dir={BUILD / PRESET}", f"--config-settings=cmake.args=--preset={PRESET}",
+        "--config-settings=build.targets=onesided_package", str(ROOT),
     ]  # fmt: skip
     run_step("Build and install onesided", command, failure=why_build_failed, env=build_environment())
     _check_installed()
