@@ -68,7 +68,7 @@ def bench(arguments: Sequence[str]) -> int:
         print(f"usage: ./do bench {'|'.join(programs)} [--json FILE] [...]")
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
     with HouseLock() as lock:
-        set_up(lock, "test")
+        set_up(lock, "test", "bench")
         package.build(package.PRESET, title="Build the benchmarks")
         return run_program([str(PYTHON), "-m", f"bench.{arguments[0]}", *arguments[1:]])
 

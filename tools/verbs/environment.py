@@ -67,7 +67,7 @@ def _make_venv(lock: HouseLock) -> None:
 
 
 def require(lock: HouseLock, groups: Sequence[str]) -> None:
-    """Makes sure of .venv and of the requirement files `groups` ("run", "build", "test")."""
+    """Makes sure of .venv and of the requirement files `groups` ("run", "build", "test", "bench")."""
     _make_venv(lock)
     files = [REQUIREMENTS / f"{group}.txt" for group in groups]
     pairs = [(file, Stamp(f"requirements-{file.stem}"), digest(paths=[file])) for file in files]
