@@ -41,3 +41,10 @@ def test_readme_and_its_translation_show_the_same_code() -> None:
         ]
 
     assert code("README.md") == code("README.zh.md")
+
+
+def test_the_index_knows_every_document() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    assert [
+        path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md" and path.name not in index
+    ] == []
