@@ -202,9 +202,12 @@ void ControlSession::finish(const Error& reason) {
   if (!alive()) return;
   const auto self = shared_from_this();
   alive_.store(false, std::memory_order_release);
+  // After close() the end is ours, even if the peer, having read the Bye, hangs up before our thread gets to it.
+  std::optional<Error> why;
   {
     MutexLock lock(mutex_);
     if (!ended_) ended_ = reason;
+    why = ended_;
   }
   room_.notify_all();
   loop_->unwatch(socket_->fd());
@@ -215,10 +218,7 @@ void ControlSession::finish(const Error& reason) {
   socket_->close();
   if (forget_) forget_(*this);
   forget_ = nullptr;
-  if (!started_) return;
-  // After close() the end is ours, however the connection ended.
-  const bool ours = closing_begun_ && reason.status() != Status::kClosed;
-  events_.on_lost(self, ours ? Error(Status::kClosed, "closed by this engine") : reason);
+  if (started_) events_.on_lost(self, *why);
 }
 
 void ControlSession::schedule_heartbeat() {

@@ -61,8 +61,8 @@ TEST(RemoteSession, ASilentPeerIsLostAfterFourHeartbeats) {
     while (!free) freed.wait(lock);
   });
   ASSERT_TRUE(a.events.wait_lost(1));
-  EXPECT_EQ(a.events.lost_[0].status(), Status::kPeerLost);
-  EXPECT_THAT(a.events.lost_[0].text(), ::testing::HasSubstr("silent"));
+  EXPECT_EQ(a.events.lost(0).status(), Status::kPeerLost);
+  EXPECT_THAT(a.events.lost(0).text(), ::testing::HasSubstr("silent"));
   MutexLock lock(mutex);
   free = true;
   freed.notify_all();

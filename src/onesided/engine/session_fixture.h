@@ -86,6 +86,10 @@ class Recorder : public SessionEvents {
     while (!deadline.passed()) changed_.wait(lock, deadline);
     return lost_.size() + messages_.size() != before;
   }
+  Error lost(std::size_t index) {
+    MutexLock lock(mutex_);
+    return lost_[index];
+  }
   std::shared_ptr<Session> accepted(std::size_t index = 0) {
     wait([index](Recorder& self) ONESIDED_NO_TSA { return self.accepted_.size() > index; });
     MutexLock lock(mutex_);

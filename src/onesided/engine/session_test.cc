@@ -98,11 +98,11 @@ TEST(Session, CloseSaysByeToThePeerAfterWhatWasQueued) {
   session->close("had enough");
   EXPECT_EQ(session->send(Heartbeat{}).status(), Status::kClosed);
   ASSERT_TRUE(b.events.wait_lost(1));
-  EXPECT_EQ(b.events.lost_[0].status(), Status::kNotConnected);
-  EXPECT_THAT(b.events.lost_[0].text(), ::testing::HasSubstr("had enough"));
+  EXPECT_EQ(b.events.lost(0).status(), Status::kNotConnected);
+  EXPECT_THAT(b.events.lost(0).text(), ::testing::HasSubstr("had enough"));
   EXPECT_EQ(b.events.messages_.size(), 20u);
   ASSERT_TRUE(a.events.wait_lost(1));
-  EXPECT_EQ(a.events.lost_[0].status(), Status::kClosed);
+  EXPECT_EQ(a.events.lost(0).status(), Status::kClosed);
   // And again: nothing is left of the old one.
   EXPECT_TRUE(a.connect(b));
 }
@@ -285,7 +285,7 @@ TEST(Session, ALocalPeerThatSendsGarbageLosesItsSessionOnly) {
   const std::vector<std::uint8_t> nonsense = {2, 0xff, 0xff, 0xff};
   ASSERT_TRUE(framed.send(FrameKind::kControl, nonsense).ok());
   ASSERT_TRUE(b.events.wait_lost(1));
-  EXPECT_EQ(b.events.lost_[0].status(), Status::kParamInvalid);
+  EXPECT_EQ(b.events.lost(0).status(), Status::kParamInvalid);
   ASSERT_TRUE(b.events.accepted(0)->send(TableSynced{1}).ok());
   EXPECT_TRUE(a.events.wait_messages(1));
 }
