@@ -94,6 +94,7 @@ AclError aclrtLaunchHostFunc(void* stream, void (*callback)(void*), void* argume
 AclError aclrtLaunchCallback(void (*callback)(void*), void* argument, std::int32_t block, void* stream);
 AclError aclrtSubscribeReport(std::uint64_t thread, void* stream);
 AclError aclrtUnSubscribeReport(std::uint64_t thread, void* stream);
+AclError aclmdlRICaptureGetInfo(void* stream, std::int32_t* status, void** model);
 
 // Virtual memory
 AclError aclrtReserveMemAddress(void** base, std::size_t nbytes, std::size_t alignment, void* wanted,

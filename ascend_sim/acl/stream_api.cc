@@ -259,3 +259,15 @@ ONESIDED_SIM_EXPORT AclError aclrtUnSubscribeReport(std::uint64_t /*thread*/, vo
   return api("aclrtUnSubscribeReport",
              [&] { return stream_of(stream, "aclrtUnSubscribeReport") ? kAclOk : kRtStreamContext; });
 }
+
+// Nothing is ever being captured: graphs are not simulated, and the functions that would begin one are not there.
+ONESIDED_SIM_EXPORT AclError aclmdlRICaptureGetInfo(void* stream, std::int32_t* status, void** model) {
+  return api("aclmdlRICaptureGetInfo", [&] {
+    if (!status || !model) return fail(kRtParamInvalid, "aclmdlRICaptureGetInfo: null pointer for the answer");
+    if (!stream_of(stream, "aclmdlRICaptureGetInfo")) return kRtStreamContext;
+    constexpr std::int32_t kNotCapturing = 0;
+    *status = kNotCapturing;
+    *model = nullptr;
+    return kAclOk;
+  });
+}

@@ -43,7 +43,8 @@ struct TensorDesc {
   DataType type = DataType::kFloat;
   std::int32_t format = 2;  // ND
   std::vector<std::int64_t> dims;
-  std::int32_t placement = 0;  // 0 device, 1 host
+  std::vector<std::int64_t> storage_dims;  // of formats with a layout of their own; not computed with here
+  std::int32_t placement = 0;              // 0 device, 1 host
   std::string name;
   std::vector<std::byte> constant;
 };

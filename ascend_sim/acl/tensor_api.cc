@@ -126,10 +126,12 @@ ONESIDED_SIM_EXPORT AclError aclSetTensorFormat(void* desc, std::int32_t format)
   });
 }
 
-// The storage shape: layouts with one of their own do not exist here, so it must be the tensor's elements again.
 ONESIDED_SIM_EXPORT AclError aclSetTensorShape(void* desc, int dim_count, const std::int64_t* dims) {
-  return with_desc("aclSetTensorShape", desc, [&](TensorDesc&) {
-    if (dim_count < 0 || (dim_count > 0 && !dims)) return fail(kAclInvalidParam, "aclSetTensorShape: no dimensions");
+  return with_desc("aclSetTensorShape", desc, [&](TensorDesc& tensor) {
+    if (dim_count < 0 || static_cast<std::size_t>(dim_count) > kMaxDims || (dim_count > 0 && !dims)) {
+      return fail(kAclInvalidParam, "aclSetTensorShape: {} dimensions", dim_count);
+    }
+    tensor.storage_dims.assign(dims, dims + dim_count);
     return kAclOk;
   });
 }

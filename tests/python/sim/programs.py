@@ -81,6 +81,9 @@ def streams() -> None:
         target.record_stream(side)
         assert target.sum().item() == source.sum().item(), round_number
         del target
+    back = torch.full((1 << 20,), 7.0, device="npu").to("cpu", non_blocking=True)
+    torch.npu.synchronize()
+    assert back.is_pinned() and bool((back == 7).all())
     first, second = torch.npu.Event(enable_timing=True), torch.npu.Event(enable_timing=True)
     first.record()
     second.record()
