@@ -15,6 +15,8 @@ from typing import Any
 
 import ray
 
+import onesided
+
 from . import nothing
 from .picture import draw
 
@@ -37,10 +39,10 @@ Row = dict[str, Any]
 
 @contextlib.contextmanager
 def cluster(store_bytes: int) -> Iterator[None]:
-    root = str(Path(__file__).resolve().parents[2])
+    root, package = Path(__file__).resolve().parents[2], Path(onesided.__file__).resolve().parent.parent
     os.environ |= {
         "RAY_USAGE_STATS_ENABLED": "0",
-        "PYTHONPATH": os.pathsep.join([root, f"{root}/python", os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(root), str(package), os.environ.get("PYTHONPATH", "")]),
     }
     ray.init(
         address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="error",

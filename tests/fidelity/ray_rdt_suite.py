@@ -19,6 +19,8 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
+import onesided
+
 _TESTS = ("test_rdt_nixl.py", "test_rdt_gloo.py", "test_rdt_manager.py", "test_rdt_custom.py")
 
 # In the files of the tests: the transport's name, the device, and collective groups, which one-sided transports do not
@@ -105,7 +107,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="onesided-fidelity-") as name:
         folder = Path(name)
         files = prepare(Path(arguments[0]), folder)
-        package = Path(__file__).resolve().parents[2] / "python"
+        package = Path(onesided.__file__).resolve().parent.parent
         paths = [str(package), str(folder), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
         report = folder / "report.xml"

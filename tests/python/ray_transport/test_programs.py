@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import onesided
+
 ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = Path(onesided.__file__).resolve().parent.parent
 
 
 def run(code: list[str], **environment: str) -> str:
@@ -20,7 +23,7 @@ def run(code: list[str], **environment: str) -> str:
         text=True,
         timeout=300,
         check=False,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'python'}:{os.environ.get('PYTHONPATH', '')}"} | environment,
+        env=os.environ | {"PYTHONPATH": f"{PACKAGE}:{os.environ.get('PYTHONPATH', '')}"} | environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
