@@ -44,7 +44,8 @@ class InlineSink : public PieceSink {
 
 // The commonest transfer of all, a small item over a CopyLink, without a plan: what make_plan() does for many, for one.
 // Nothing when it is not that simple or anything is wrong; make_plan() says what, then.
-std::optional<Result<void>> move_single(Registry& registry, Peer& peer, Op op, const TransferList& list) {
+std::optional<Result<void>> move_single(Registry& registry, Peer& peer, Op op, const TransferList& list,
+                                        Deadline deadline) {
   if (list.items.size() != 1 || peer.is_self()) return std::nullopt;
   const TransferItem& item = list.items[0];
   if (item.nbytes == 0 || item.nbytes > kInlineBytes || item.local == 0 || item.remote == 0) return std::nullopt;
@@ -56,7 +57,7 @@ std::optional<Result<void>> move_single(Registry& registry, Peer& peer, Op op, c
     if (!row || (list.instance && row->traits.key != list.keys[0])) return std::nullopt;
     traits = row->traits;
   }
-  PeerLink* link = peer.link_for(traits);
+  PeerLink* link = peer.link_for(traits, deadline);
   auto* copy = link ? std::get_if<std::unique_ptr<CopyLink>>(&link->link) : nullptr;
   if (!copy) return std::nullopt;
   auto local = Registry::LocalLookup(registry).hold(item.local, item.nbytes);
@@ -137,7 +138,7 @@ Result<void> Engine::transfer_sync(std::string_view remote_id, Op op, const Tran
   ONESIDED_TRY(enter());
   ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
   ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
-  if (auto done = move_single(*core_->registry, *use, op, list)) return *std::move(done);
+  if (auto done = move_single(*core_->registry, *use, op, list, deadline)) return *std::move(done);
   Plan plan;
   ONESIDED_TRY(make_plan(*core_->registry, *use, list, deadline, plan));
   if (fits_inline(plan)) {

@@ -202,21 +202,26 @@ bool Peer::sync_table(Deadline deadline) {
   return synced_tag_ >= tag;
 }
 
-PeerLink* Peer::link_for(const RegionTraits& traits) {
-  for (const auto& link : links_)
-    if (link->base().carries(traits) || wait_until_shared(*link, traits)) return link.get();
+PeerLink* Peer::link_for(const RegionTraits& traits, Deadline deadline) {
+  for (std::size_t i = 0; i < links_.size(); ++i)
+    if (links_[i]->base().carries(traits) || wait_until_shared(i, traits, deadline)) return links_[i].get();
   return nullptr;
 }
 
-bool Peer::wait_until_shared(const PeerLink& link, const RegionTraits& traits) {
+bool Peer::wait_until_shared(std::size_t which, const RegionTraits& traits, Deadline deadline) {
+  const PeerLink& link = *links_[which];
   if (!traits.exported || link.transport != "shm") return false;
-  const auto deadline = Deadline::after_ms(kShareWaitMs);
+  const bool another = std::any_of(links_.begin() + static_cast<std::ptrdiff_t>(which) + 1, links_.end(),
+                                   [&](const auto& other) { return other->base().carries(traits); });
+  if (another) deadline = std::min(deadline, Deadline::after_ms(kShareWaitMs));
   MutexLock lock(mutex_);
-  if (unshared_.contains(traits.key)) return false;
-  while (!link.base().carries(traits) && !why_gone_)
-    if (!changed_.wait(lock, deadline)) break;
+  if (another && unshared_.contains(traits.key)) return false;
+  while (!link.base().carries(traits)) {
+    if (why_gone_ || !table_->live(traits.key)) return false;
+    if (!changed_.wait(lock, deadline) && deadline.passed()) break;
+  }
   if (link.base().carries(traits)) return true;
-  unshared_.insert(traits.key);  // not waited for again
+  unshared_.insert(traits.key);  // not waited for again, where there is another way
   return false;
 }
 

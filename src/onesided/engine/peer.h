@@ -70,12 +70,13 @@ class Peer {
   // A use keeps the peer from being retired. Enter, then look at gone().
   UseCount& uses() { return uses_; }
   RegionIndex& regions() { return *regions_; }
+  bool is_live(RegionKey key) const { return table_->live(key); }
   // One round trip: afterwards the table holds all that the peer had registered when this was called. For peers whose
   // table is a copy; true at once for others.
   bool sync_table(Deadline deadline);
-  // The first link, in order of preference, that carries the region. Waits a little for exported memory that the table
-  // already speaks of. Null: none.
-  PeerLink* link_for(const RegionTraits& traits);
+  // The first link, in order of preference, that carries the region. Waits for exported memory that the table already
+  // speaks of: a little where another link could do it, until the deadline where none can. Null: none.
+  PeerLink* link_for(const RegionTraits& traits, Deadline deadline);
   CopyPath copy_path(CopyLink& link) const;
 
   // A transfer under way: stopped when the peer is lost or closed. Its uses() was entered; transfer_ended() leaves it.
@@ -95,7 +96,7 @@ class Peer {
  private:
   void share(const RegionUpdate& update, std::vector<Fd> fds) ONESIDED_REQUIRES(mutex_);
   void apply(const RegionUpdate& update) ONESIDED_REQUIRES(mutex_);
-  bool wait_until_shared(const PeerLink& link, const RegionTraits& traits);
+  bool wait_until_shared(std::size_t link, const RegionTraits& traits, Deadline deadline);
   void stop_all(const Error& why);
 
   const std::shared_ptr<Session> session_;

@@ -136,7 +136,21 @@ void merge_neighbours(std::vector<Move>& moves) {
   moves.resize(std::min(moves.size(), kept + 1));
 }
 
-Result<void> choose_links(Peer& peer, const std::vector<RegionTraits>& traits, std::vector<Move> moves, Plan& plan) {
+Error no_link(const Peer& peer, const RegionTraits& traits, const Move& move) {
+  if (auto gone = peer.gone()) return *gone;
+  if (!peer.is_live(traits.key))
+    return {Status::kStale, fmt::format("remote region {}.{} with {:#x} was deregistered", traits.key.index,
+                                        traits.key.generation, move.remote)};
+  if (traits.exported)
+    return {Status::kTimeout,
+            fmt::format("{} has not passed on the memory at {:#x} yet, and no other transport in use carries it",
+                        peer.engine_id(), move.remote)};
+  return {Status::kUnsupported, fmt::format("no transport in use towards {} carries {} memory at {:#x}; see stats()",
+                                            peer.engine_id(), traits.device ? "device" : "host", move.remote)};
+}
+
+Result<void> choose_links(Peer& peer, const std::vector<RegionTraits>& traits, std::vector<Move> moves,
+                          Deadline deadline, Plan& plan) {
   auto traits_at = traits.begin();
   Plan::Part* part = nullptr;
   RegionKey key;
@@ -144,11 +158,8 @@ Result<void> choose_links(Peer& peer, const std::vector<RegionTraits>& traits, s
     if (move.region != key) {
       key = move.region;
       while (traits_at->key != key) ++traits_at;
-      PeerLink* link = peer.link_for(*traits_at);
-      if (!link)
-        return Error(Status::kUnsupported,
-                     fmt::format("no transport in use towards {} carries {} memory at {:#x}; see stats()",
-                                 peer.engine_id(), traits_at->device ? "device" : "host", move.remote));
+      PeerLink* link = peer.link_for(*traits_at, deadline);
+      if (!link) return no_link(peer, *traits_at, move);
       auto at =
           std::find_if(plan.parts.begin(), plan.parts.end(), [link](const auto& other) { return other.link == link; });
       if (at == plan.parts.end()) at = plan.parts.insert(at, Plan::Part{link, {}});
@@ -188,7 +199,7 @@ Result<void> make_plan(Registry& registry, Peer& peer, const TransferList& list,
   ONESIDED_TRY(resolve_local(registry, list, plan, moves));
   if (peer.is_self()) ONESIDED_TRY(resolve_own(registry, plan, moves));
   for (const auto& move : moves) plan.nbytes += move.nbytes;
-  ONESIDED_TRY(choose_links(peer, traits, std::move(moves), plan));
+  ONESIDED_TRY(choose_links(peer, traits, std::move(moves), deadline, plan));
   for (auto& part : plan.parts)
     if (std::holds_alternative<std::unique_ptr<CopyLink>>(part.link->link) && !plan.overlapping)
       merge_neighbours(part.moves);
