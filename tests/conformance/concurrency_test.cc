@@ -175,9 +175,10 @@ TEST_P(Concurrency, ClosingWhileOthersTransferIsClean) {
     while (begun.load() < 2 * kThreads) std::this_thread::yield();
     reader().close();
   });
-  in_threads([&](int) {
+  in_threads([&](int thread) {
+    const std::uint64_t share = theirs->size() / kThreads, offset = thread * share;
     for (Status status = Status::kSuccess; status == Status::kSuccess; ++begun)
-      status = move(Op::kRead, {{mine->address(), theirs->address(), theirs->size()}}).status();
+      status = move(Op::kRead, {{mine->address() + offset, theirs->address() + offset, share}}).status();
   });
   closer.join();
   std::memset(mine->data(), 3, mine->size());
