@@ -79,6 +79,30 @@ auto AlignedAllocator::with_native(Body body) -> decltype(body()) {
   return body();
 }
 
+template <typename Body, typename Lend>
+auto AlignedAllocator::with_native_or_lent(size_t nbytes, Body body, Lend lend) -> decltype(body()) {
+  try {
+    return with_native(body);
+  } catch (const c10::OutOfMemoryError&) {
+    const int device = current_device();
+    void* address = lent_by_pools(device, nbytes);
+    if (!address) throw;
+    cured_ooms_[static_cast<std::size_t>(device)].fetch_add(1);
+    return lend(address);
+  }
+}
+
+void* AlignedAllocator::lent_by_pools(int device, size_t nbytes) {
+  for (const AlignedPoolPtr& pool : directory_.pools(device)) {
+    if (!pool->use_on_oom) continue;
+    const Stream stream = pool->device.name_stream(c10_npu::getCurrentNPUStream(pool->device_index));
+    const auto block = pool->pool->allocate(
+        {.nbytes = nbytes, .stream = stream, .device_quiet = capturing(pool->device_index), .may_grow = false});
+    if (block.ok()) return block->address;
+  }
+  return nullptr;
+}
+
 bool AlignedAllocator::give_way(int device) {
   std::uint64_t freed = 0;
   for (const AlignedPoolPtr& pool : directory_.pools(device)) freed += pool->pool->trim();
@@ -86,16 +110,18 @@ bool AlignedAllocator::give_way(int device) {
 }
 
 c10::DataPtr AlignedAllocator::allocate(size_t nbytes) {
-  if (quiet()) [[likely]] {
-    return with_native([&] { return native()->allocate(nbytes); });
-  }
-  const int device = current_device();
-  const auto index = static_cast<c10::DeviceIndex>(device);
+  const auto native_way = [&] { return native()->allocate(nbytes); };
+  const auto ours = [](void* address) -> c10::DataPtr {
+    const auto index = static_cast<c10::DeviceIndex>(current_device());
+    return {address, address, &free_block, c10::Device(c10::DeviceType::PrivateUse1, index)};
+  };
+  if (quiet()) [[likely]]
+    return with_native_or_lent(nbytes, native_way, ours);
+  const auto index = static_cast<c10::DeviceIndex>(current_device());
   const c10_npu::NPUStream stream = c10_npu::getCurrentNPUStream(index);
   const AlignedPoolPtr pool = route(index, stream.stream(false));
-  if (!pool) return with_native([&] { return native()->allocate(nbytes); });
-  void* address = take(pool, nbytes, pool->device.name_stream(stream));
-  return {address, address, &free_block, c10::Device(c10::DeviceType::PrivateUse1, index)};
+  if (!pool) return with_native_or_lent(nbytes, native_way, ours);
+  return ours(take(pool, nbytes, pool->device.name_stream(stream)));
 }
 
 c10::DataPtr AlignedAllocator::allocate_with_aligned(size_t nbytes, size_t aligned_kib) const {

@@ -133,7 +133,10 @@ class AlignedAllocator final : public NPUAllocator {
   bool give_way(int device);
   // Tells torch_npu's trace trackers and history of the segments of a new pool.
   void follow(const AlignedPoolPtr& pool);
-  void* from_overflow_pools(int device, size_t nbytes);
+  // with_native, and at last the free blocks of pools made with use_on_oom. `lend(address)` makes the result of those.
+  template <typename Body, typename Lend>
+  auto with_native_or_lent(size_t nbytes, Body body, Lend lend) -> decltype(body());
+  void* lent_by_pools(int device, size_t nbytes);
 
   // No allocation goes to an aligned pool now: two loads, on the path of every allocation.
   bool quiet() const { return routing_.quiet() && !has_default_.load(std::memory_order_relaxed); }

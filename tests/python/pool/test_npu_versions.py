@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-import onesided.npu
 import pytest
+
+import onesided.npu
 from onesided.npu import alignment, extension
 
 

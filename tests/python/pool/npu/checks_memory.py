@@ -91,16 +91,22 @@ def test_native_out_of_memory_stays_torchs_own_error(capacity):
     del pool
 
 
-def test_use_on_oom_lends_the_pools_free_blocks(capacity):
-    pool = MemPool(sub_block_alignment=A, use_on_oom=True)
+@pytest.mark.parametrize("lends", [False, True])
+def test_use_on_oom_lends_the_pools_free_blocks(capacity, lends):
+    pool = MemPool(sub_block_alignment=A, use_on_oom=lends, pool_options={"preallocate_bytes": int(capacity * 0.4)})
     with use_mem_pool(pool):
         anchor = torch.empty(MIB, dtype=torch.uint8, device="npu:0")
-        large = fill(0.4, capacity)
     held = fill(0.5, capacity)
-    del large
-    pool_block = fill(0.3, capacity)
-    assert pool_block.data_ptr()
-    del held, anchor, pool_block
+    ooms = torch.npu.memory_stats()["num_ooms"]
+    if lends:
+        lent = fill(0.3, capacity)
+        assert onesided.npu.pool_of(lent) == pool.id
+        assert torch.npu.memory_stats()["num_ooms"] == ooms
+        del lent
+    else:
+        with pytest.raises(torch.OutOfMemoryError):
+            fill(0.3, capacity)
+    del held, anchor
 
 
 # Field case A15.
