@@ -47,6 +47,7 @@ struct Segment {
   std::uint64_t end = 0;
   Stream stream;
   SegmentState state = SegmentState::kAnnouncing;
+  bool fresh = false;               // preallocated and never used: whichever stream asks first gets it
   int pins = 0;                     // subscribers being told of it: not droppable
   std::uint64_t blocks_in_use = 0;  // allocated or pending
   std::uint64_t free_blocks = 0;

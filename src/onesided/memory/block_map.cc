@@ -38,7 +38,8 @@ Segment* BlockMap::add(void* raw_base, std::uint64_t raw_bytes, std::uint64_t gu
   return *by_address_.insert(place, segment.release());
 }
 
-void BlockMap::publish(Segment* segment) {
+void BlockMap::publish(Segment* segment, bool fresh) {
+  segment->fresh = fresh;
   segment->state = SegmentState::kLive;
   segment->first = new_block(segment, segment->begin, segment->usable_bytes());
   segment->free_blocks = 1;
@@ -69,10 +70,13 @@ void BlockMap::erase(Segment* segment) {
 }
 
 Block* BlockMap::take(std::uint64_t nbytes, Stream stream) {
-  const auto list = free_lists_.find(stream);
-  if (list == free_lists_.end()) return nullptr;
-  Block* block = list->second.find(nbytes, no_split_);
-  if (!block) return nullptr;
+  auto list = free_lists_.find(stream);
+  Block* block = list == free_lists_.end() ? nullptr : list->second.find(nbytes, no_split_);
+  if (!block) {
+    if (!adopt_fresh(nbytes, stream)) return nullptr;
+    list = free_lists_.find(stream);
+    block = list->second.find(nbytes, no_split_);
+  }
   list->second.erase(block);
   Segment* segment = block->segment;
   if (block->nbytes > nbytes) {
@@ -91,7 +95,20 @@ Block* BlockMap::take(std::uint64_t nbytes, Stream stream) {
   segment->at[(block->address - segment->begin) / alignment_] = block;
   ++segment->blocks_in_use;
   segment->last_used = ++clock_;
+  segment->fresh = false;
   return block;
+}
+
+bool BlockMap::adopt_fresh(std::uint64_t nbytes, Stream stream) {
+  for (Segment* segment : by_address_) {
+    const bool fits = no_split_ ? segment->usable_bytes() == nbytes : segment->usable_bytes() >= nbytes;
+    if (!segment->fresh || segment->state != SegmentState::kLive || !fits) continue;
+    list_of(segment->stream).erase(segment->first);
+    segment->stream = stream;
+    list_of(stream).insert(segment->first);
+    return true;
+  }
+  return false;
 }
 
 void BlockMap::give_back(Block* block) {

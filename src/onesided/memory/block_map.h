@@ -27,8 +27,8 @@ class BlockMap {
 
   // Enters raw memory in state kAnnouncing. Its usable part must not be empty, nor overlap another segment.
   Segment* add(void* raw_base, std::uint64_t raw_bytes, std::uint64_t guard_bytes, Stream stream);
-  // kAnnouncing -> kLive: one free block that covers the whole segment.
-  void publish(Segment* segment);
+  // kAnnouncing -> kLive: one free block that covers the whole segment. `fresh`: it belongs to no stream yet.
+  void publish(Segment* segment, bool fresh = false);
   // kLive -> kDropping. The segment must be idle.
   void withdraw(Segment* segment);
   // Forgets a segment that was withdrawn, or never published.
@@ -51,6 +51,8 @@ class BlockMap {
 
  private:
   FreeList& list_of(Stream stream);
+  // A preallocated segment of enough bytes that no stream has used becomes this stream's.
+  bool adopt_fresh(std::uint64_t nbytes, Stream stream);
   Block* new_block(Segment* segment, std::uint64_t address, std::uint64_t nbytes);
   void recycle(Block* block);
   // The free block takes over its right neighbour, which is free and in no list any more.

@@ -32,9 +32,12 @@ Result<std::unique_ptr<Pool>> Pool::create(Device& device, std::unique_ptr<Segme
   if (options.preallocate_bytes != 0) {
     const auto wanted = align_up(options.preallocate_bytes, options.alignment);
     if (!wanted) return Error{Status::kParamInvalid, "preallocate_bytes does not fit 64 bits"};
-    ONESIDED_TRY_ASSIGN(allocation, pool->grow({.nbytes = *wanted}, *wanted, *wanted));
-    ONESIDED_TRY(pool->free(allocation.address));
-    pool->reset_peak_stats();
+    std::uint64_t raw_bytes = 0;
+    ONESIDED_TRY_ASSIGN(base, pool->raw_memory(*wanted, Stream{}, raw_bytes));
+    SegmentAnnouncer::Listeners nobody;
+    Segment* segment = pool->enter(base, raw_bytes, Stream{}, nobody);
+    MutexLock lock(pool->mutex_);
+    pool->blocks_.publish(segment, /*fresh=*/true);
   }
   return pool;
 }

@@ -141,6 +141,15 @@ TEST_F(PoolTest, FreedBlocksMergeAndServeTheSamePool) {
   EXPECT_EQ(device_.allocations(), 1u);
 }
 
+TEST_F(PoolTest, PreallocatedMemoryServesWhicheverStreamAsksFirst) {
+  auto pool = make({.preallocate_bytes = 16 * kMiB});
+  ASSERT_TRUE(pool->allocate(4 * kMiB, stream_number(5)).ok());
+  ASSERT_TRUE(pool->allocate(12 * kMiB, stream_number(5)).ok());
+  EXPECT_EQ(device_.allocations(), 1u);
+  ASSERT_TRUE(pool->allocate(2 * kMiB, stream_number(6)).ok());
+  EXPECT_EQ(device_.allocations(), 2u);
+}
+
 TEST_F(PoolTest, StreamsDoNotShareBlocks) {
   auto pool = make();
   void* on_one = pool->allocate(2 * kMiB, stream_number(1)).value().address;
