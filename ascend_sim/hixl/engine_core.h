@@ -16,6 +16,7 @@
 #include "conversations.h"
 #include "driver.h"
 #include "engine_options.h"
+#include "onesided/base/fork_guard.h"
 #include "onesided/base/mutex.h"
 #include "onesided/engine/engine.h"
 #include "registered_memory.h"
@@ -46,6 +47,8 @@ class EngineCore {
 
   // Ends everything and waits for it. Idempotent.
   void close();
+  // False in a forked child: its threads are not there, so it must not be closed or destroyed.
+  bool same_process() const { return process_.same_process(); }
 
  private:
   // What a remote had registered when the program connected. A value.
@@ -68,6 +71,7 @@ class EngineCore {
   void note_lost(const std::string& remote, const Error& error);
   Control answer(const Control& question);
 
+  const ForkGuard process_;
   const EngineOptions options_;
   const Driver driver_;
   void* const context_;  // of the thread that initialized; null without a runtime

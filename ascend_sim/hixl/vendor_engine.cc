@@ -49,6 +49,8 @@ template <typename Call>
 Status VendorEngine::with_core(const char* call, Call&& body) {
   const auto core = this->core();
   if (!core) return failed(call, Error(Status::kFailed, "the engine is not initialized; call Initialize first"));
+  if (!core->same_process())
+    return failed(call, Error(Status::kClosed, "the engine belongs to the parent of this forked process"));
   const Result<void> result = body(*core);
   return result.ok() ? Status::kSuccess : failed(call, result.error());
 }
@@ -69,7 +71,11 @@ void VendorEngine::finalize() {
     MutexLock lock(mutex_);
     last = std::exchange(core_, nullptr);
   }
-  if (last) last->close();
+  if (!last) return;
+  if (last->same_process())
+    last->close();
+  else  // a forked child has the memory but not the threads: it forgets the engine, and ends nothing of the parent's
+    new std::shared_ptr<EngineCore>(std::move(last));
 }
 
 Status VendorEngine::register_mem(const Segment& segment, std::uint64_t& handle) {

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -395,6 +397,28 @@ TYPED_TEST(VendorProgram, FinalizeEndsCallsOfOtherThreads) {
   while (succeeded < 10) std::this_thread::yield();
   client.Finalize();
   for (auto& thread : threads) thread.join();
+}
+
+TYPED_TEST(VendorProgram, AForkedChildIsToldAndLeavesTheParentAlone) {
+  typename TypeParam::Engine owner, client;
+  const std::string remote = this->start(owner, kNoStaging);
+  this->start(client, kNoStaging);
+  std::vector<std::uint8_t> ours(64), theirs = pattern(64);
+  ASSERT_EQ(this->add(owner, theirs.data(), 64, this->kHost), kSuccess);
+  ASSERT_EQ(this->add(client, ours.data(), 64, this->kHost), kSuccess);
+  ASSERT_EQ(client.Connect(remote.c_str(), kMs), kSuccess);
+  const std::vector<typename TypeParam::Item> items = {this->item(ours.data(), theirs.data(), 64)};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool told = client.TransferSync(remote.c_str(), this->kRead, items, kMs) == kFailed;
+    client.Finalize();
+    ::_exit(told ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(client.TransferSync(remote.c_str(), this->kRead, items, kMs), kSuccess);
+  EXPECT_EQ(ours, theirs);
 }
 
 TEST(AdxlProgram, CapabilitiesAndMemoryOfTheApi) {

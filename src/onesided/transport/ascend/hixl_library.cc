@@ -39,6 +39,20 @@ std::string file_of(void* library) {
   return map->l_name;
 }
 
+// From the folder of the loaded Ascend runtime: a process may have got that by its path. Null, with dlerror() as the
+// last attempt left it.
+void* load_beside_runtime(const std::string& name) {
+  void* runtime = dlopen("libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
+  if (!runtime) {
+    (void)dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // says again why
+    return nullptr;
+  }
+  const std::string file = file_of(runtime);
+  dlclose(runtime);
+  const std::string beside = file.substr(0, file.rfind('/') + 1) + name;
+  return dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
 template <typename F>
 void find(void* library, const char* name, F& function, std::vector<std::string>& missing) {
   function = reinterpret_cast<F>(dlsym(library, name));
@@ -56,6 +70,7 @@ Result<std::shared_ptr<const HixlLibrary>> HixlLibrary::load(const std::string& 
     name = chosen && *chosen ? chosen : "libcann_hixl.so";
   }
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library && name.find('/') == std::string::npos) library = load_beside_runtime(name);
   if (!library) {
     const char* why = dlerror();
     return Error(Status::kNotFound,

@@ -77,7 +77,8 @@ struct ContextFunctions {
 // A loaded HIXL. Immutable, shared by all that use it; never unloaded (the vendor's threads may outlive us).
 class HixlLibrary {
  public:
-  // `path` as dlopen takes it; "" means $ONESIDED_HIXL_LIBRARY, else "libcann_hixl.so".
+  // `path` as dlopen takes it; "" means $ONESIDED_HIXL_LIBRARY, else "libcann_hixl.so". A name without a folder is also
+  // looked for beside the Ascend runtime that is loaded.
   // NOT_FOUND: cannot be loaded, with the loader's words. UNSUPPORTED: names the symbols that are missing, or the
   // layout that is not the one we know. Thread-safe.
   static Result<std::shared_ptr<const HixlLibrary>> load(const std::string& path = "");
