@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 import onesided
 
-_TESTS = ("test_rdt_nixl.py", "test_rdt_gloo.py", "test_rdt_manager.py", "test_rdt_custom.py")
+_TESTS = ("test_rdt_nixl.py", "test_rdt_gloo.py")
 
 # In the files of the tests: the transport's name, the device, and collective groups, which one-sided transports do not
 # have.
