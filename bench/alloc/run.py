@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import onesided
+
 from .picture import draw
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +23,7 @@ Row = dict[str, Any]
 
 def measure(what: str, *arguments: str) -> list[Row]:
     """The rows that `python -m bench.alloc.measure WHAT ...` prints."""
-    paths = [str(ROOT), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), str(Path(onesided.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "ONESIDED_SIM_MACHINE": f"bench-{os.getpid()}",

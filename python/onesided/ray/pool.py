@@ -4,6 +4,7 @@ the pool to put them in, of one device, joined to the transport's engine; nothin
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,17 +23,19 @@ class TransferPool:
     def __init__(self, device: str | torch.device = "cpu", *, alignment: int | None = None) -> None:
         """device: "cpu", or an npu with its index ("npu:0"). alignment (bytes) of npu tensors: 2 MiB, as the driver wants
         it of memory that is registered alone. ValueError: another device, or an alignment for the cpu."""
+        if not re.fullmatch(r"cpu|npu:\d+", str(device)):
+            raise ValueError(f'device={str(device)!r}: a pool is of "cpu" or of one npu, with its index ("npu:0")')
+        if str(device) != "cpu":
+            import torch_npu  # noqa: F401  torch.device knows the name "npu" from it
         self.device = torch.device(device)
         here = process.current()
         if self.device.type == "cpu":
             if alignment is not None:
                 raise ValueError("alignment is for npu pools; host tensors start on 4 KiB boundaries")
             self._host = here.receive_pool or _core.ReceivePool(here.exchange)
-        elif self.device.type == "npu" and self.device.index is not None:
+        else:
             self._npu = here.npu.new_pool(self.device.index, _ASCEND_PAGE if alignment is None else alignment)
             here.npu.register(self._npu)
-        else:
-            raise ValueError(f'device={str(device)!r}: a pool is of "cpu" or of one npu, with its index ("npu:0")')
 
     @contextlib.contextmanager
     def use(self) -> Iterator[TransferPool]:

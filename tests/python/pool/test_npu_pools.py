@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import onesided
+
 CHECKS = Path(__file__).parent / "npu"
 
 pytestmark = pytest.mark.skipif(
@@ -28,7 +30,7 @@ CONFIGURATIONS = {
 
 def environment(conf: str = "", **more: str) -> dict[str, str]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTORCH_NPU", "CHECKS_"))}
-    package = str(Path(__file__).parents[3] / "python")
+    package = str(Path(onesided.__file__).parent.parent)
     variables["PYTHONPATH"] = os.pathsep.join([str(CHECKS), package, variables.get("PYTHONPATH", "")])
     if conf:
         variables["PYTORCH_NPU_ALLOC_CONF"] = conf

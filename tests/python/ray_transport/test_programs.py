@@ -23,7 +23,9 @@ def run(code: list[str], **environment: str) -> str:
         text=True,
         timeout=300,
         check=False,
-        env=os.environ | {"PYTHONPATH": f"{PACKAGE}:{os.environ.get('PYTHONPATH', '')}"} | environment,
+        env=os.environ
+        | {"PYTHONPATH": f"{PACKAGE}:{os.environ.get('PYTHONPATH', '')}", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        | environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -81,7 +83,7 @@ print("nothing is left")
 
 def test_shutdown_leaves_nothing_and_ray_may_start_again() -> None:
     shared_before = set(os.listdir("/dev/shm"))
-    assert "nothing is left" in run(["-c", _SHUTDOWN], TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert "nothing is left" in run(["-c", _SHUTDOWN])
     left = {name for name in set(os.listdir("/dev/shm")) - shared_before if "onesided" in name}
     assert left == set()
 
@@ -128,4 +130,4 @@ print("two nodes over tcp")
 
 @pytest.mark.filterwarnings("ignore")
 def test_two_nodes_over_tcp() -> None:
-    assert "two nodes over tcp" in run(["-c", _TWO_NODES], TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert "two nodes over tcp" in run(["-c", _TWO_NODES])

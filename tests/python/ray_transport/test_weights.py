@@ -137,11 +137,15 @@ def test_publisher_and_reader_in_one_process(cluster: None) -> None:
     with onesided.ray.WeightPublisher({"w": weight, "empty": torch.empty(0)}) as publisher:
         reader = onesided.ray.WeightReader(publisher.handle, double_buffer=False)
         stop = threading.Event()
+        pulled = threading.Semaphore()
 
         def train() -> None:
             while not stop.is_set():
-                with publisher.update():
-                    weight.add_(1)
+                for _ in range(3):
+                    with publisher.update():
+                        weight.add_(1)
+                # A trainer that never pauses may tear every copy: it goes on when the reader has had one.
+                pulled.acquire()
 
         thread = threading.Thread(target=train)
         thread.start()
@@ -149,8 +153,10 @@ def test_publisher_and_reader_in_one_process(cluster: None) -> None:
             for _ in range(10):
                 version, weights = reader.pull(30.0)
                 assert set(weights["w"].tolist()) == {float(version)}
+                pulled.release()
         finally:
             stop.set()
+            pulled.release()
             thread.join()
 
 
