@@ -4,8 +4,10 @@ three different ones. Receives must land on the device the actor chose, so what 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
+from types import ModuleType
 
 _lock = threading.Lock()
 _explicit: int | None = None
@@ -70,10 +72,25 @@ def index() -> int:
     return in_use[0] if len(in_use) == 1 else npu.current_device()
 
 
+def import_torch_npu() -> ModuleType:
+    """torch_npu, imported if it was not. It turns PyTorch's autoload off while it is imported, and leaves it off when that
+    fails; processes that this one starts would inherit the setting. ImportError: no torch_npu, or no runtime for it."""
+    autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
+    try:
+        import torch_npu
+    except BaseException:
+        if autoload is None:
+            os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)
+        else:
+            os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = autoload
+        raise
+    return torch_npu
+
+
 def _loaded_npu():
     """torch.npu; a receiving actor may not have loaded torch_npu yet. RuntimeError: this process has no npu."""
     try:
-        import torch_npu
+        torch_npu = import_torch_npu()
     except ImportError as error:
         raise RuntimeError(
             f"npu tensors cannot be received here, this process has no npu ({error}). Load torch_npu, or fetch them onto "

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from onesided.engine import Engine
+from onesided.ray import device as npu_device
 from onesided.ray.memories import EMPTY_ON_DEVICE, UNOWNED, Memories, Span
 
 # Receive buffers are registered by their segments, so blocks need no more than the device's small page.
@@ -70,7 +71,7 @@ class NpuMemory:
 
     def _installed(self) -> ModuleType:
         """onesided.npu, its decorator in place: whoever meets an npu tensor needs it, and may not have asked for it."""
-        import torch_npu  # noqa: F401  a receiving actor may not have imported it yet
+        npu_device.import_torch_npu()  # a receiving actor may not have done so yet
 
         from onesided import npu
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from onesided import _core
+from onesided.ray import device as npu_device
 from onesided.ray import process, targets
 
 _ASCEND_PAGE = 2 << 20
@@ -26,7 +27,7 @@ class TransferPool:
         if not re.fullmatch(r"cpu|npu:\d+", str(device)):
             raise ValueError(f'device={str(device)!r}: a pool is of "cpu" or of one npu, with its index ("npu:0")')
         if str(device) != "cpu":
-            import torch_npu  # noqa: F401  torch.device knows the name "npu" from it
+            npu_device.import_torch_npu()  # torch.device knows the name "npu" from it
         self.device = torch.device(device)
         here = process.current()
         if self.device.type == "cpu":

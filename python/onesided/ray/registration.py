@@ -80,7 +80,7 @@ def _torch_npu_usable() -> bool:
     if importlib.util.find_spec("torch_npu") is None:
         return False
     try:
-        import torch_npu  # noqa: F401
+        npu_device.import_torch_npu()
     except ImportError:
         # No device runtime here (a driver that only coordinates): this process cannot hold npu tensors anyway.
         return False

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
 
 import pytest
 import torch
 
+from onesided.ray import device
 from onesided.ray.memories import EMPTY, Memories
 from onesided.ray.options import Options
 from onesided.ray.registration import register_hixl_tensor_transport
@@ -92,3 +95,24 @@ def test_a_resized_memory_is_another() -> None:
     after = memories.host_span(tensor)[5]
     assert gone == [before]
     assert after != before
+
+
+def test_a_failed_import_of_torch_npu_leaves_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Broken as torch_npu is without a runtime: the switch is set, then the import fails.
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "torch_npu":
+                os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+                raise ImportError("no runtime")
+
+    monkeypatch.delitem(sys.modules, "torch_npu", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+    with pytest.raises(ImportError):
+        device.import_torch_npu()
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in os.environ
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
+    with pytest.raises(ImportError):
+        device.import_torch_npu()
+    assert os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "1"
