@@ -167,6 +167,8 @@ void* AlignedAllocator::raw_alloc_with_stream(size_t nbytes, aclrtStream stream)
 }
 
 void AlignedAllocator::raw_delete(void* address) {
+  if (!directory_.any()) [[likely]]
+    return native()->raw_delete(address);
   if (const AlignedPoolPtr pool = directory_.owner_of(address)) return give_back(pool, address);
   native()->raw_delete(address);
 }

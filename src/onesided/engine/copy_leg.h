@@ -21,7 +21,7 @@ class CopyLeg : public Leg {
           std::atomic<std::uint64_t>* moved, bool whole);
 
   // Moves one piece on this thread. False when there was none left to take.
-  bool run_piece();
+  bool run_piece() override;
   // There may be pieces for other threads too.
   bool has_more() const { return !exhausted_.load(std::memory_order_relaxed); }
   const void* lane() const { return lane_; }

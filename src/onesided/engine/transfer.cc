@@ -55,6 +55,7 @@ TransferStatus Transfer::status() const { return static_cast<TransferStatus>(sta
 
 Result<TransferStatus> Transfer::wait(Deadline deadline) {
   if (status() != TransferStatus::kWaiting) return status();
+  help(deadline);
   waiters_.fetch_add(1, std::memory_order_seq_cst);
   bool in_time = true;
   while (status() == TransferStatus::kWaiting && in_time)
@@ -64,6 +65,16 @@ Result<TransferStatus> Transfer::wait(Deadline deadline) {
   return Error(Status::kTimeout,
                fmt::format("the transfer is still under way, {} of {} bytes done; wait again or cancel it",
                            bytes_done(), bytes_total_));
+}
+
+void Transfer::help(Deadline deadline) {
+  MutexLock lock(mutex_);
+  const auto legs = legs_;
+  lock.unlock();
+  for (const auto& leg : legs) {
+    while (!deadline.passed() && leg->run_piece()) {
+    }
+  }
 }
 
 void Transfer::cancel() {

@@ -51,7 +51,8 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
 
   Op op() const { return op_; }
   TransferStatus status() const;
-  // Blocks until the status is final and returns it. TIMEOUT: the CALLER's deadline passed first; the transfer goes on.
+  // Blocks until the status is final and returns it; copies along while there is something to copy. TIMEOUT: the
+  // CALLER's deadline passed first; the transfer goes on.
   Result<TransferStatus> wait(Deadline deadline);
   // Ends it early; returns when nothing moves any more. No-op when it has ended.
   void cancel();
@@ -81,6 +82,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   template <typename Visit>
   void each_item(const Move& move, std::uint64_t from, std::uint64_t nbytes, Visit visit) const;
   void finish();
+  void help(Deadline deadline) ONESIDED_EXCLUDES(mutex_);
 
   const Op op_;
   const Deadline deadline_;
@@ -107,6 +109,8 @@ class Leg {
   virtual ~Leg() = default;
   // Ends what has not ended. Never blocks; leg_ended() follows soon.
   virtual void stop(const Error& why) = 0;
+  // Does a piece of the work on the calling thread, which has nothing better to do. False: none to take.
+  virtual bool run_piece() { return false; }
 };
 
 }  // namespace onesided
