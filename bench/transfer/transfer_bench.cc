@@ -181,8 +181,8 @@ class Reader {
           need(open_engine("127.0.0.1:0", {{"transports", kTransports[i]}, {"tcp_congestion", kCongestion}})));
       need(engines_.back()->register_mem(address_of(target_), owner.nbytes, MemType::kHost));
       need(engines_.back()->connect(owner.engines[i], 10'000));
-      // The raw mapping above is populated; ours fills its page table as pages are first read. What the first READ costs
-      // is measured by itself (connect_first_read_ms).
+      // The raw mapping above is populated; ours fills its page table as pages are first read. What the first READ
+      // costs is measured by itself (connect_first_read_ms).
       const TransferItem all{address_of(target_), i == 0 ? owner.shared : owner.plain, owner.nbytes};
       need(engines_.back()->transfer_sync(owner.engines[i], Op::kRead, TransferList{{&all, 1}}, 60'000));
     }
