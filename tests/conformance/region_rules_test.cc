@@ -186,7 +186,9 @@ TEST_P(PeerRules, DisconnectEndsTransfersAndNothingMovesAfterwards) {
   ASSERT_OK(reader().disconnect(peer()));
   std::memset(mine->data(), 2, mine->size());
   ASSERT_OK(transfer->wait(Deadline::after_ms(kTestMs)));
-  if (transfer->status() == TransferStatus::kFailed) EXPECT_EQ(Status::kCancelled, transfer->error()->status());
+  if (transfer->status() == TransferStatus::kFailed) {
+    EXPECT_EQ(Status::kCancelled, transfer->error()->status());
+  }
   EXPECT_TRUE(mine->filled_with(2));
   EXPECT_STATUS(Status::kNotConnected, move(Op::kRead, {{mine->address(), theirs->address(), 16}}));
   ASSERT_OK(reader().connect(peer(), kTestMs));
