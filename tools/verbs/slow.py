@@ -19,7 +19,8 @@ def _asan() -> Tally:
 
 
 def _tsan() -> Tally:
-    return suite.run_ctest("tsan", environment={"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"})
+    options = f"halt_on_error=1:second_deadlock_stack=1:suppressions={ROOT / 'tests' / 'tsan.supp'}"
+    return suite.run_ctest("tsan", environment={"TSAN_OPTIONS": options})
 
 
 def _fuzz() -> Tally:
