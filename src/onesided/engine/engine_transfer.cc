@@ -128,9 +128,6 @@ std::shared_ptr<Transfer> Engine::start(PeerUse use, Op op, const TransferList& 
   if (const auto gone = peer.gone()) transfer->stop(*gone);
   for (const auto& leg : legs.copies)
     if (help) core_->workers->add(leg);
-  if (caller_waits)
-    for (const auto& leg : legs.copies)
-      while (leg->run_piece()) continue;
   return transfer;
 }
 
