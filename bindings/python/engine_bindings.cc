@@ -7,8 +7,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <chrono>
+#include <future>
+#include <thread>
+
 #include "engine_object.h"
 #include "errors.h"
+#include "interpreter_lock.h"
 #include "onesided/node/open_engine.h"
 #include "transfer_items.h"
 
@@ -23,7 +28,7 @@ using TimeoutMs = Engine::TimeoutMs;
 // A request: a transfer, and whose it is.
 struct Request {
   std::shared_ptr<Transfer> transfer;
-  const Engine* engine = nullptr;  // compared, never used
+  std::weak_ptr<Engine> engine;  // compared, never used
 };
 
 struct Handle {
@@ -56,20 +61,21 @@ std::uint64_t word_of(nb::handle value, const char* what) {
   throw RaisedError(Error(Status::kParamInvalid, fmt::format("{} must be an integer from 0 to 2^64 - 1", what)));
 }
 
-nb::object status_or_raise(const Request& request, const Engine* engine) {
-  if (request.engine != engine) throw RaisedError(Error(Status::kNotFound, "the request belongs to another engine"));
+nb::object status_or_raise(const Request& request, const std::shared_ptr<Engine>& engine) {
+  if (request.engine.owner_before(engine) || engine.owner_before(request.engine))
+    throw RaisedError(Error(Status::kNotFound, "the request belongs to another engine"));
   return nb::cast(request.transfer->status());
 }
 
 nb::object statuses(const PyEngine& self, nb::handle requests) {
-  if (const Request* one = nullptr; nb::try_cast(requests, one) && one) return status_or_raise(*one, self.engine.get());
+  if (const Request* one = nullptr; nb::try_cast(requests, one) && one) return status_or_raise(*one, self.engine);
   nb::list all;
   if (PySequence_Check(requests.ptr()) != 0) {
     for (nb::handle entry : requests) {
       const Request* one = nullptr;
       if (!nb::try_cast(entry, one) || !one)
         throw RaisedError(Error(Status::kNotFound, "the list holds something that is no request"));
-      all.append(status_or_raise(*one, self.engine.get()));
+      all.append(status_or_raise(*one, self.engine));
     }
     return all;
   }
@@ -77,13 +83,36 @@ nb::object statuses(const PyEngine& self, nb::handle requests) {
       Error(Status::kNotFound, "not a request of this engine; expected what transfer_async returned, or a list of it"));
 }
 
+constexpr std::int64_t kSignalsMs = 200;  // so often a long wait looks for Ctrl-C
+
+bool is_long(const TimeoutMs& timeout_ms) { return !timeout_ms || *timeout_ms > Engine::kDefaultTimeoutMs; }
+
+// Runs a call of the engine. One that may take long goes to a thread of its own, so that Ctrl-C ends the wait; the call
+// itself goes on then, to its own limit.
+template <typename Call>
+auto run_interruptibly(const TimeoutMs& timeout_ms, Call call) {
+  if (!is_long(timeout_ms)) {
+    const Unlocked unlocked;
+    return call();
+  }
+  std::packaged_task<decltype(call())()> task(std::move(call));
+  auto outcome = task.get_future();
+  std::thread(std::move(task)).detach();
+  while (true) {
+    {
+      const Unlocked unlocked;
+      if (outcome.wait_for(std::chrono::milliseconds(kSignalsMs)) == std::future_status::ready) return outcome.get();
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
 TransferStatus wait_for(const Request& request, TimeoutMs timeout_ms) {
   const auto deadline = Deadline::after_ms(timeout_ms);
-  constexpr std::int64_t kSignalsMs = 200;  // so often a wait without end looks for Ctrl-C
   while (true) {
     const auto slice = std::min(deadline, Deadline::after_ms(kSignalsMs));
     {
-      nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       if (const auto status = request.transfer->wait(slice); status.ok()) return *status;
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -99,7 +128,7 @@ TransferStatus wait_for(const Request& request, TimeoutMs timeout_ms) {
 nb::dict stats_of(const PyEngine& self) {
   Engine::Stats stats;
   {
-    nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     stats = unwrap(self.engine->stats());
   }
   nb::dict peers;
@@ -169,12 +198,13 @@ void send_notify(const PyEngine& self, const std::string& remote_id, nb::str nam
     PyErr_Clear();
     throw RaisedError(Error(Status::kParamInvalid, "send_notify: the message must be bytes"));
   }
-  const auto release = std::unique_ptr<Py_buffer, void (*)(Py_buffer*)>(&buffer, &PyBuffer_Release);
+  const std::string message_bytes(static_cast<const char*>(buffer.buf), static_cast<std::size_t>(buffer.len));
+  PyBuffer_Release(&buffer);
   const std::string name_bytes(PyBytes_AS_STRING(encoded.ptr()),
                                static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr())));
-  nb::gil_scoped_release unlocked;
-  unwrap(self.engine->send_notify(
-      remote_id, name_bytes, {static_cast<const char*>(buffer.buf), static_cast<std::size_t>(buffer.len)}, timeout_ms));
+  unwrap(run_interruptibly(timeout_ms, [=, engine = self.engine] {
+    return engine->send_notify(remote_id, name_bytes, message_bytes, timeout_ms);
+  }));
 }
 
 void bind_values(nb::module_& module) {
@@ -187,7 +217,8 @@ void bind_values(nb::module_& module) {
       .value("TIMEOUT", TransferStatus::kTimeout)
       .value("FAILED", TransferStatus::kFailed);
   nb::class_<Handle>(module, "MemHandle", "Registered memory, as register_mem() returned it.")
-      .def("__eq__", [](const Handle& a, const Handle& b) { return a.handle == b.handle; })
+      .def(
+          "__eq__", [](const Handle& a, const Handle& b) { return a.handle == b.handle; }, nb::is_operator())
       .def("__hash__",
            [](const Handle& a) {
              return std::hash<std::uint64_t>()(std::uint64_t{a.handle.key.index} << 32 | a.handle.key.generation);
@@ -223,7 +254,7 @@ void bind_request(nb::module_& module) {
            "Blocks until the status is final and returns it. Raises TimeoutError when timeout_ms pass first; the "
            "transfer goes on.")
       .def(
-          "cancel", [](const Request& self) { self.transfer->cancel(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "cancel", [](const Request& self) { self.transfer->cancel(); }, nb::call_guard<Unlocked>(),
           "Ends it early; returns when nothing moves any more. No-op on a finished request.")
       .def_prop_ro(
           "error",
@@ -249,10 +280,26 @@ void open(PyEngine* self, const std::string& local_engine,
           const std::optional<std::map<std::string, std::string>>& options) {
   std::unique_ptr<Engine> opened;
   {
-    nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     opened = unwrap(open_engine(local_engine, options.value_or(std::map<std::string, std::string>())));
   }
   new (self) PyEngine(std::move(opened));
+}
+
+void transfer_sync(const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {
+  const ItemsArgument items(descs);
+  const Op which = op_of(op);
+  const Engine::GiveUp interrupted = [] {
+    const Locked locked;
+    return PyErr_CheckSignals() != 0;
+  };
+  Result<void> done;
+  {
+    const Unlocked unlocked;
+    done = self.engine->transfer_sync(id, which, items.list(), ms, is_long(ms) ? interrupted : nullptr);
+  }
+  if (PyErr_Occurred()) throw nb::python_error();
+  unwrap(done);
 }
 
 using Class = nb::class_<PyEngine>;
@@ -261,19 +308,21 @@ void bind_connections(Class& engine) {
   engine
       .def(
           "connect",
-          [](const PyEngine& self, const std::string& id, TimeoutMs ms) { unwrap(self.engine->connect(id, ms)); },
-          "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs, nb::call_guard<nb::gil_scoped_release>())
+          [](const PyEngine& self, const std::string& id, TimeoutMs ms) {
+            unwrap(run_interruptibly(ms, [engine = self.engine, id, ms] { return engine->connect(id, ms); }));
+          },
+          "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs)
       .def(
           "disconnect", [](const PyEngine& self, const std::string& id) { unwrap(self.engine->disconnect(id)); },
-          "remote_id"_a, nb::call_guard<nb::gil_scoped_release>())
+          "remote_id"_a, nb::call_guard<Unlocked>())
       .def(
           "connect_async",
           [](const PyEngine& self, const std::string& id, TimeoutMs ms) { unwrap(self.engine->connect_async(id, ms)); },
-          "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs, nb::call_guard<nb::gil_scoped_release>())
+          "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs, nb::call_guard<Unlocked>())
       .def(
           "disconnect_async",
           [](const PyEngine& self, const std::string& id) { unwrap(self.engine->disconnect_async(id)); }, "remote_id"_a,
-          nb::call_guard<nb::gil_scoped_release>())
+          nb::call_guard<Unlocked>())
       .def(
           "get_async_connect_status",
           [](const PyEngine& self, const std::string& id) {
@@ -293,26 +342,15 @@ void bind_connections(Class& engine) {
 
 void bind_transfers(Class& engine) {
   engine
-      .def(
-          "transfer_sync",
-          [](const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {
-            const ItemsArgument items(descs);
-            const Op which = op_of(op);
-            Result<void> done;
-            {
-              nb::gil_scoped_release unlocked;
-              done = self.engine->transfer_sync(id, which, items.list(), ms);
-            }
-            unwrap(done);
-          },
-          "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs)
+      .def("transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a,
+           "timeout_ms"_a = Engine::kDefaultTimeoutMs)
       .def(
           "transfer_async",
           [](const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {
             const ItemsArgument items(descs);
             const Op which = op_of(op);
-            nb::gil_scoped_release unlocked;
-            return Request{unwrap(self.engine->transfer_async(id, which, items.list(), ms)), self.engine.get()};
+            const Unlocked unlocked;
+            return Request{unwrap(self.engine->transfer_async(id, which, items.list(), ms)), self.engine};
           },
           "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = nb::none())
       .def("get_transfer_status", &statuses, "request"_a, "TransferStatus of a request; of a list of them, a list.");
@@ -320,14 +358,15 @@ void bind_transfers(Class& engine) {
 
 void close_open_engines() {
   const auto engines = open_engines();
-  nb::gil_scoped_release unlocked;
-  for (Engine* engine : engines) engine->close();
+  const Unlocked unlocked;
+  for (const auto& held : engines)
+    if (const auto engine = held.lock()) engine->close();
 }
 
 }  // namespace
 
-std::set<Engine*>& open_engines() {
-  static auto* engines = new std::set<Engine*>();
+OpenEngines& open_engines() {
+  static auto* engines = new OpenEngines();
   return *engines;
 }
 
@@ -344,16 +383,17 @@ void bind_engine(nb::module_& module) {
           [](const PyEngine& self, nb::handle addr, nb::handle nbytes, nb::handle type) {
             const auto address = word_of(addr, "addr"), length = word_of(nbytes, "nbytes");
             const MemType where = type_of(type);
-            nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             return Handle{unwrap(self.engine->register_mem(address, length, where))};
           },
           "addr"_a, "nbytes"_a, "mem_type"_a = "host")
       .def(
           "deregister_mem",
           [](const PyEngine& self, const Handle& handle, TimeoutMs ms) {
-            unwrap(self.engine->deregister_mem(handle.handle, ms));
+            unwrap(run_interruptibly(
+                ms, [engine = self.engine, handle = handle.handle, ms] { return engine->deregister_mem(handle, ms); }));
           },
-          "handle"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs, nb::call_guard<nb::gil_scoped_release>())
+          "handle"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs)
       .def("describe", &describe, "ranges"_a, "[(addr, nbytes), ...] as bytes that another engine can import.")
       .def(
           "import_desc",
@@ -366,10 +406,10 @@ void bind_engine(nb::module_& module) {
           [](const PyEngine& self, std::string_view name) { return unwrap(self.engine->capability(name)); }, "name"_a)
       .def("stats", &stats_of)
       .def(
-          "close", [](const PyEngine& self) { self.engine->close(); }, nb::call_guard<nb::gil_scoped_release>())
+          "close", [](const PyEngine& self) { self.engine->close(); }, nb::call_guard<Unlocked>())
       .def("__enter__", [](nb::object self) { return self; })
       .def("__exit__", [](const PyEngine& self, nb::args) {
-        nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         self.engine->close();
       });
   bind_connections(engine);

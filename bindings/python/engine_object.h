@@ -7,20 +7,22 @@
 #include <set>
 #include <utility>
 
+#include "interpreter_lock.h"
 #include "onesided/node/open_engine.h"
 
 namespace onesided::python {
 
 // Engines that are open when the interpreter ends are closed before its threads and statics go. Under the interpreter
 // lock.
-std::set<Engine*>& open_engines();
+using OpenEngines = std::set<std::weak_ptr<Engine>, std::owner_less<>>;
+OpenEngines& open_engines();
 
 // An engine as Python owns it. Others may hold it longer; they get CLOSED then.
 struct PyEngine {
-  explicit PyEngine(std::unique_ptr<Engine> opened) : engine(std::move(opened)) { open_engines().insert(engine.get()); }
+  explicit PyEngine(std::unique_ptr<Engine> opened) : engine(std::move(opened)) { open_engines().insert(engine); }
   ~PyEngine() {
-    open_engines().erase(engine.get());
-    nanobind::gil_scoped_release unlocked;
+    open_engines().erase(engine);
+    const Unlocked unlocked;
     engine->close();
     engine.reset();
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "interpreter_lock.h"
 #include "onesided/base/log.h"
 #include "onesided/node/host_pool.h"
 #include "pool_conversions.h"
@@ -93,7 +94,7 @@ std::shared_ptr<Pool> make_pool(std::uint64_t alignment, std::uint64_t max_bytes
   options.segment_bytes_max = segment_bytes_max;
   options.gc_threshold = gc_threshold;
   auto made = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return create_host_pool(options);
   }();
   if (!made.ok() && made.status() == Status::kParamInvalid) throw nb::value_error(made.error().text().c_str());
@@ -102,7 +103,7 @@ std::shared_ptr<Pool> make_pool(std::uint64_t alignment, std::uint64_t max_bytes
 
 PythonHostMemory allocate(const std::shared_ptr<Pool>& pool, std::uint64_t nbytes) {
   if (nbytes == 0) throw nb::value_error("0 bytes asked of a host pool");
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   const Allocation block = unwrap(pool->allocate(nbytes));
   return PythonHostMemory(std::make_shared<PoolBlock>(pool, block.address, nbytes));
 }
@@ -126,7 +127,7 @@ void bind_memory(nb::module_& module) {
       .def("__len__", &PythonHostMemory::nbytes)
       .def("__enter__", [](nb::object self) { return self; })
       .def("__exit__", [](PythonHostMemory& memory, nb::args) { memory.close(); });
-  module.def("host_pool", &host_pool, "nbytes"_a, "alignment"_a = 2 * kMiB, nb::call_guard<nb::gil_scoped_release>(),
+  module.def("host_pool", &host_pool, "nbytes"_a, "alignment"_a = 2 * kMiB, nb::call_guard<Unlocked>(),
              "One range of zeroed, exportable (memfd) host memory, e.g. for buffers that peers read and write.");
 }
 
@@ -145,7 +146,7 @@ void bind_pool(nb::module_& module) {
       .def("allocate", &allocate, "nbytes"_a,
            "HostMemory of nbytes, aligned; its block is reused when the last view of it is gone.")
       .def(
-          "trim", [](Pool& pool) { return pool.trim(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "trim", [](Pool& pool) { return pool.trim(); }, nb::call_guard<Unlocked>(),
           "Gives idle segments back to the system; returns their bytes.")
       .def("stats", [](Pool& pool) { return to_dict(pool.stats()); })
       .def("segments",
@@ -158,14 +159,14 @@ void bind_pool(nb::module_& module) {
           "subscribe",
           [](Pool& pool, nb::object added, nb::object dropped) {
             auto listener = std::make_shared<PythonSegmentListener>(std::move(added), std::move(dropped));
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             return pool.subscribe(std::move(listener));
           },
           "on_segment_added"_a.none(), "on_segment_dropped"_a.none(),
           "Calls on_segment_added(segment) for each segment there is and will be, before its first block is handed "
           "out, "
           "and on_segment_dropped(segment) before its memory goes back. Returns a number for unsubscribe().")
-      .def("unsubscribe", &Pool::unsubscribe, "subscription"_a, nb::call_guard<nb::gil_scoped_release>());
+      .def("unsubscribe", &Pool::unsubscribe, "subscription"_a, nb::call_guard<Unlocked>());
 }
 
 }  // namespace onesided::python

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "interpreter_lock.h"
 #include "onesided/memory/pool.h"
 
 namespace onesided::python {
@@ -63,7 +64,7 @@ class PythonSegmentListener final : public SegmentListener {
       (void)dropped_.release();
       return;
     }
-    const nb::gil_scoped_acquire gil;
+    const Locked gil;
     added_.reset();
     dropped_.reset();
   }
@@ -74,7 +75,7 @@ class PythonSegmentListener final : public SegmentListener {
  private:
   static void call(const nb::object& function, const SegmentInfo& segment) {
     if (!nb::is_alive()) return;
-    const nb::gil_scoped_acquire gil;
+    const Locked gil;
     if (function.is_none()) return;
     try {
       function(to_dict(segment));

@@ -15,6 +15,7 @@
 
 #include "engine_object.h"
 #include "errors.h"
+#include "interpreter_lock.h"
 #include "onesided/node/exchange/exchange.h"
 #include "onesided/node/exchange/receive_pool.h"
 #include "onesided/node/exchange/version_stamp.h"
@@ -57,7 +58,7 @@ struct PyFetch {
   // The last reference may stop a running READ: that must not hold the interpreter up.
   ~PyFetch() {
     if (!fetch) return;
-    nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     fetch.reset();
   }
   PyFetch(std::shared_ptr<Exchange> its_exchange, std::shared_ptr<Fetch> its_fetch)
@@ -72,7 +73,7 @@ struct PyExchange {
   PyExchange(const PyExchange&) = delete;
   PyExchange& operator=(const PyExchange&) = delete;
   ~PyExchange() {
-    nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     exchange.reset();
   }
   std::shared_ptr<Exchange> exchange;
@@ -86,7 +87,7 @@ void open(PyExchange* self, const PyEngine& engine, std::size_t max_peers, bool 
 nb::tuple publish(PyExchange& self, const std::string& object_id, const nb::sequence& tensors) {
   const std::vector<TensorSpan> spans = to_spans(tensors);
   auto published = [&] {
-    nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return self.exchange->objects().publish(object_id, spans);
   }();
   const TensorStore::Published object = unwrap(std::move(published));
@@ -104,7 +105,7 @@ PyFetch fetch(PyExchange& self, std::string object_id, std::string engine_id, st
                  .connect_timeout_ms = connect_timeout_ms,
                  .transfer_timeout_ms = transfer_timeout_ms};
   auto started = [&] {
-    nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return self.exchange->fetches().start(std::move(spec));
   }();
   return {self.exchange, unwrap(std::move(started))};
@@ -136,7 +137,7 @@ const char* wait(const PyFetch& self, std::optional<std::int64_t> timeout_ms) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   while (true) {
     const auto state = [&] {
-      nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       return self.fetch->wait(std::min(deadline, Deadline::after_ms(kSignalsMs)));
     }();
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -157,7 +158,7 @@ void bind_fetch(nb::module_& module) {
       .def(
           "abort",
           [](const PyFetch& self) {
-            nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             self.fetch->abort();
           },
           "Returns when the targets are quiet.")
@@ -174,7 +175,7 @@ void bind_exchange(nb::module_& module) {
       .def(
           "release",
           [](PyExchange& self, const std::string& object_id) {
-            nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             return self.exchange->objects().release(object_id);
           },
           nb::arg("object_id"), "False when there is no such object (any more).")
@@ -189,7 +190,7 @@ void bind_exchange(nb::module_& module) {
       .def(
           "memory_gone",
           [](PyExchange& self, std::uint64_t memory) {
-            nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             self.exchange->regions().memory_gone(memory);
           },
           nb::arg("memory"), "The memory of this number is about to be freed: ends its registrations.")
@@ -198,7 +199,7 @@ void bind_exchange(nb::module_& module) {
       .def(
           "abort",
           [](PyExchange& self, const std::string& object_id) {
-            nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             return self.exchange->fetches().abort(object_id);
           },
           nb::arg("object_id"), "Aborts the fetches of the object that run now; how many there were.")
@@ -225,7 +226,7 @@ nb::list allocate(PyReceivePool& self, const std::vector<std::uint64_t>& sizes) 
   std::vector<ReceivePool::Block> blocks;
   blocks.reserve(sizes.size());
   {
-    nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     for (const std::uint64_t nbytes : sizes) blocks.push_back(unwrap(self.pool->allocate(nbytes)));
   }
   nb::list all;
@@ -247,7 +248,7 @@ void bind_receive_pool(nb::module_& module) {
           nb::arg("exchange"), nb::arg("max_bytes") = 0)
       .def("allocate", &allocate, nb::arg("sizes"), "One block for each size (> 0 bytes), or none at all.")
       .def(
-          "trim", [](PyReceivePool& self) { return self.pool->trim(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "trim", [](PyReceivePool& self) { return self.pool->trim(); }, nb::call_guard<Unlocked>(),
           "Gives unused segments back to the system; bytes given back.")
       .def("stats", [](PyReceivePool& self) {
         const auto counts = self.pool->counts();

@@ -9,19 +9,33 @@
 
 namespace onesided::python {
 
+// An array's memory, if that is what was given. Under the interpreter lock; the memory lives as long as this does.
+class ArrayView {
+ public:
+  ArrayView() = default;
+  ArrayView(const ArrayView&) = delete;
+  ArrayView& operator=(const ArrayView&) = delete;
+  ~ArrayView() {
+    if (is_open_) PyBuffer_Release(&buffer_);
+  }
+  // False, and no exception set: it has no memory of this kind (PyBUF_...). `bytes` are no array.
+  bool open(nanobind::handle object, int kind);
+  const Py_buffer* operator->() const { return &buffer_; }
+
+ private:
+  Py_buffer buffer_{};
+  bool is_open_ = false;
+};
+
 // The items of one call. An array is not copied: it is kept alive and must not change meanwhile.
 class ItemsArgument {
  public:
   // [(local, remote, nbytes), ...], an N x 3 array of 64-bit integers, or BoundItems. Raises EngineError PARAM_INVALID.
   explicit ItemsArgument(nanobind::handle descs);
-  ItemsArgument(const ItemsArgument&) = delete;
-  ItemsArgument& operator=(const ItemsArgument&) = delete;
-  ~ItemsArgument();
   const TransferList& list() const { return list_; }
 
  private:
-  Py_buffer buffer_{};
-  bool has_buffer_ = false;
+  ArrayView array_;
   std::vector<TransferItem> items_;
   TransferList list_;
 };

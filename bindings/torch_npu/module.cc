@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "aligned_allocator.h"
+#include "interpreter_lock.h"
 #include "onesided/node/pool_registration.h"
 #include "pool_conversions.h"
 
@@ -57,7 +58,7 @@ class PythonRegistration {
         [calls](std::uint64_t address, std::uint64_t nbytes, MemType) { return calls->add(address, nbytes); },
         [calls](std::uint64_t handle) { return calls->drop(handle); }};
     auto made = [&] {
-      const nb::gil_scoped_release unlocked;
+      const python::Unlocked unlocked;
       return PoolRegistration::create(*pool_->pool, std::move(hooks));
     }();
     if (!made.ok()) throw std::runtime_error(made.error().text());
@@ -67,7 +68,7 @@ class PythonRegistration {
 
   void close() {
     auto ending = std::move(registration_);
-    const nb::gil_scoped_release unlocked;
+    const python::Unlocked unlocked;
     ending.reset();
   }
   std::uint64_t segments() const { return registration_ ? registration_->segments_registered() : 0; }
@@ -91,13 +92,13 @@ class PythonRegistration {
         for (auto& [number, handle] : handles_) (void)handle.release();
         return;
       }
-      const nb::gil_scoped_acquire gil;
+      const python::Locked gil;
       add_.reset();
       drop_.reset();
       handles_.clear();
     }
     Result<std::uint64_t> add(std::uint64_t address, std::uint64_t nbytes) {
-      const nb::gil_scoped_acquire gil;
+      const python::Locked gil;
       try {
         handles_[++last_] = add_(address, nbytes, "device");
         return last_;
@@ -107,7 +108,7 @@ class PythonRegistration {
     }
     Result<void> drop(std::uint64_t number) {
       if (!nb::is_alive()) return {};
-      const nb::gil_scoped_acquire gil;
+      const python::Locked gil;
       const auto found = handles_.find(number);
       if (found == handles_.end()) return Error{Status::kNotFound, "no such registration"};
       const nb::object handle = std::move(found->second);
@@ -149,7 +150,7 @@ NB_MODULE(ONESIDED_MODULE_NAME, module) {
   module.def("install", [] { return decorator().install(); });
   module.def("uninstall", [] {
     const auto done = [] {
-      const nb::gil_scoped_release unlocked;
+      const python::Unlocked unlocked;
       return decorator().uninstall();
     }();
     if (!done.ok()) throw std::runtime_error(done.error().text());
@@ -171,7 +172,7 @@ NB_MODULE(ONESIDED_MODULE_NAME, module) {
   module.def("pool_alignment", [](PoolId id) { return pool_with(id)->pool->options().alignment; });
   module.def("pool_stats", [](PoolId id) { return python::to_dict(pool_with(id)->pool->stats()); });
   module.def("pool_trim", [](PoolId id) {
-    const nb::gil_scoped_release unlocked;
+    const python::Unlocked unlocked;
     return pool_with(id)->pool->trim();
   });
   module.def("pool_segments", [](PoolId id) {
@@ -190,13 +191,13 @@ NB_MODULE(ONESIDED_MODULE_NAME, module) {
       [](PoolId id, nb::object added, nb::object dropped) {
         auto listener = std::make_shared<python::PythonSegmentListener>(std::move(added), std::move(dropped));
         const AlignedPoolPtr pool = pool_with(id);
-        const nb::gil_scoped_release unlocked;
+        const python::Unlocked unlocked;
         return pool->pool->subscribe(std::move(listener));
       },
       nb::arg("id"), nb::arg("on_segment_added").none(), nb::arg("on_segment_dropped").none());
   module.def("unsubscribe", [](PoolId id, std::uint64_t subscription) {
     const AlignedPoolPtr pool = decorator().directory().find(id);
-    const nb::gil_scoped_release unlocked;
+    const python::Unlocked unlocked;
     if (pool) pool->pool->unsubscribe(subscription);
   });
   nb::class_<PythonRegistration>(module, "PoolRegistration", "A pool's segments, registered with one engine.")

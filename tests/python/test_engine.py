@@ -265,30 +265,6 @@ def test_requests(pair):
     a.close()
 
 
-def test_blocking_calls_release_the_interpreter(pair):
-    a, b = pair
-    theirs, mine = buffer(256 << 20), buffer(256 << 20)
-    b.register_mem(addr(theirs), theirs.nbytes)
-    a.register_mem(addr(mine), mine.nbytes)
-    entered, counted = threading.Event(), []
-
-    def count() -> None:
-        n = 0
-        entered.set()
-        while not done.is_set():
-            n += 1
-        counted.append(n)
-
-    done = threading.Event()
-    thread = threading.Thread(target=count)
-    thread.start()
-    entered.wait()
-    a.transfer_sync(b.id, "READ", [(addr(mine), addr(theirs), theirs.nbytes)], timeout_ms=60_000)
-    done.set()
-    thread.join()
-    assert counted[0] > 1000
-
-
 def test_memory_outside_numpy(pair):
     a, b = pair
     source = ctypes.create_string_buffer(b"hello", 4096)

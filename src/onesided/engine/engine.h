@@ -69,10 +69,12 @@ class Engine {
   // Of the latest such call. NOT_FOUND: there was none.
   Result<ConnectQueue::Outcome> async_connect_outcome(std::string_view remote_id);
 
+  // Asked by a waiting call a few times a second, on the caller's thread: true ends the wait.
+  using GiveUp = std::function<bool()>;
   // Moves all items and returns; on an error nothing moves any more. Errors at submission as transfer_async, else the
-  // transfer's cause.
+  // transfer's cause; CANCELLED: `give_up`, which may be empty, wanted it.
   Result<void> transfer_sync(std::string_view remote_id, Op op, const TransferList& list,
-                             TimeoutMs timeout_ms = kDefaultTimeoutMs);
+                             TimeoutMs timeout_ms = kDefaultTimeoutMs, const GiveUp& give_up = nullptr);
   // Copies the list. Errors at submission, nothing has moved then: NOT_CONNECTED, PEER_LOST, PARAM_INVALID (names the
   // item), UNSUPPORTED; TIMEOUT while waiting for one of max_outstanding places. STALE items give a transfer that has
   // FAILED.

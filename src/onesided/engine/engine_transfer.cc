@@ -98,6 +98,19 @@ Legs make_legs(const std::shared_ptr<Transfer>& transfer, Peer& peer, Plan& plan
   return legs;
 }
 
+// Waits for the caller's own transfer. What ends the wait before the transfer does, if anything.
+std::optional<Error> wait_for(Transfer& transfer, Engine::TimeoutMs timeout_ms, Deadline deadline,
+                              const Engine::GiveUp& give_up) {
+  constexpr std::int64_t kAskMs = 200;
+  while (true) {
+    if (transfer.wait(give_up ? std::min(deadline, Deadline::after_ms(kAskMs)) : deadline).ok()) return std::nullopt;
+    if (deadline.passed())
+      return Error(Status::kTimeout, fmt::format("{} of {} bytes had moved after {} ms", transfer.bytes_done(),
+                                                 transfer.bytes_total(), *timeout_ms));
+    if (give_up()) return Error(Status::kCancelled, "given up by its caller");
+  }
+}
+
 }  // namespace
 
 std::optional<Error> Engine::run_inline(Peer& peer, Op op, const Plan& plan) {
@@ -131,7 +144,8 @@ std::shared_ptr<Transfer> Engine::start(PeerUse use, Op op, const TransferList& 
   return transfer;
 }
 
-Result<void> Engine::transfer_sync(std::string_view remote_id, Op op, const TransferList& list, TimeoutMs timeout_ms) {
+Result<void> Engine::transfer_sync(std::string_view remote_id, Op op, const TransferList& list, TimeoutMs timeout_ms,
+                                   const GiveUp& give_up) {
   ONESIDED_TRY(enter());
   ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
   ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
@@ -143,9 +157,8 @@ Result<void> Engine::transfer_sync(std::string_view remote_id, Op op, const Tran
     return {};
   }
   const auto transfer = start(std::move(use), op, list, plan, deadline, true);
-  if (!transfer->wait(deadline).ok()) {
-    transfer->stop(Error(Status::kTimeout, fmt::format("{} of {} bytes had moved after {} ms", transfer->bytes_done(),
-                                                       transfer->bytes_total(), *timeout_ms)));
+  if (const auto why = wait_for(*transfer, timeout_ms, deadline, give_up)) {
+    transfer->stop(*why);
     (void)transfer->wait(Deadline::never());
   }
   if (transfer->status() == TransferStatus::kCompleted) return {};

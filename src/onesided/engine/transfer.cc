@@ -51,7 +51,10 @@ std::shared_ptr<Transfer> Transfer::arrived(Op op, std::vector<TransferItem> ite
   return transfer;
 }
 
-TransferStatus Transfer::status() const { return static_cast<TransferStatus>(state_.load(std::memory_order_acquire)); }
+TransferStatus Transfer::status() const {
+  const auto now = state();
+  return now == TransferStatus::kWaiting && !process_.same_process() ? TransferStatus::kFailed : now;
+}
 
 Result<TransferStatus> Transfer::wait(Deadline deadline) {
   if (status() != TransferStatus::kWaiting) return status();
@@ -78,24 +81,34 @@ void Transfer::help(Deadline deadline) {
 }
 
 void Transfer::cancel() {
+  if (status() != TransferStatus::kWaiting) return;
   stop(Error(Status::kCancelled, "cancelled by its caller"));
   (void)wait(Deadline::never());
 }
 
-std::optional<Error> Transfer::error() const {
-  MutexLock lock(mutex_);
-  return error_;
+// Without analysis: in a forked child nobody writes a final transfer's causes any more, and nobody unlocks its mutex.
+Transfer::Causes Transfer::causes() const {
+  if (process_.same_process()) {
+    MutexLock lock(mutex_);
+    return causes_;
+  }
+  if (state() != TransferStatus::kWaiting) return causes_;
+  return {Error(Status::kClosed, "the transfer was under way when this process was forked; the parent goes on with it"),
+          Status::kClosed,
+          {}};
 }
+
+std::optional<Error> Transfer::error() const { return causes().error; }
 
 std::vector<ItemResult> Transfer::items() const {
   const bool waiting = status() == TransferStatus::kWaiting;
   std::vector<ItemResult> results(items_.size());
-  MutexLock lock(mutex_);
+  const auto causes = this->causes();
   for (std::size_t i = 0; i < items_.size(); ++i) {
     results[i].bytes_done = done_[i].load(std::memory_order_relaxed);
-    if (!waiting && results[i].bytes_done < items_[i].nbytes) results[i].status = left_.value_or(Status::kFailed);
+    if (!waiting && results[i].bytes_done < items_[i].nbytes) results[i].status = causes.left.value_or(Status::kFailed);
   }
-  for (const auto& [item, status] : failed_) results[item].status = status;
+  for (const auto& [item, status] : causes.failed) results[item].status = status;
   return results;
 }
 
@@ -108,7 +121,7 @@ void Transfer::set_legs(std::vector<std::shared_ptr<Leg>> legs) {
 
 void Transfer::stop(const Error& why) {
   MutexLock lock(mutex_);
-  if (status() != TransferStatus::kWaiting) return;
+  if (state() != TransferStatus::kWaiting) return;
   const auto legs = legs_;
   lock.unlock();
   for (const auto& leg : legs) leg->stop(why);
@@ -139,16 +152,16 @@ std::uint64_t Transfer::refused(const Move& move, std::uint64_t at, const Error&
   std::uint32_t refused_item = move.item;
   each_item(move, at, 1, [&refused_item](std::uint32_t item, std::uint64_t) { refused_item = item; });
   MutexLock lock(mutex_);
-  failed_.try_emplace(refused_item, error.status());
-  if (!error_) error_ = error.with_context(fmt::format("item {}", refused_item));
+  causes_.failed.try_emplace(refused_item, error.status());
+  if (!causes_.error) causes_.error = error.with_context(fmt::format("item {}", refused_item));
   if (move.items == 1) return move.nbytes;
   return items_[refused_item].local + items_[refused_item].nbytes - move.local;
 }
 
 void Transfer::left(const Error& why) {
   MutexLock lock(mutex_);
-  if (!error_) error_ = why;
-  if (!left_) left_ = why.status();
+  if (!causes_.error) causes_.error = why;
+  if (!causes_.left) causes_.left = why.status();
 }
 
 void Transfer::leg_ended() {
@@ -161,7 +174,8 @@ void Transfer::finish() {
   const auto legs = std::move(legs_);
   legs_.clear();
   auto last = TransferStatus::kCompleted;
-  if (error_) last = error_->status() == Status::kTimeout ? TransferStatus::kTimeout : TransferStatus::kFailed;
+  if (causes_.error)
+    last = causes_.error->status() == Status::kTimeout ? TransferStatus::kTimeout : TransferStatus::kFailed;
   lock.unlock();
   holds_.clear();
   if (const auto ended = std::exchange(ended_, nullptr)) ended(*this);

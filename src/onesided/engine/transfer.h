@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "onesided/base/clock.h"
+#include "onesided/base/fork_guard.h"
 #include "onesided/base/mutex.h"
 #include "onesided/base/result.h"
 #include "onesided/transport/transport.h"
@@ -36,7 +37,8 @@ struct ItemResult {
 
 class Leg;
 
-// A transfer that was submitted. Thread-safe; may outlive its engine (it is final then).
+// A transfer that was submitted. Thread-safe; may outlive its engine (it is final then). In a forked child one that was
+// under way is FAILED with CLOSED and touches nothing: its threads, and who held its mutex, are the parent's.
 class Transfer : public std::enable_shared_from_this<Transfer> {
  public:
   // `holds` keep the local memory registered. `ended` is called once, when nothing of the transfer moves any more and
@@ -83,7 +85,16 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   void each_item(const Move& move, std::uint64_t from, std::uint64_t nbytes, Visit visit) const;
   void finish();
   void help(Deadline deadline) ONESIDED_EXCLUDES(mutex_);
+  TransferStatus state() const { return static_cast<TransferStatus>(state_.load(std::memory_order_acquire)); }
+  // What went wrong so far.
+  struct Causes {
+    std::optional<Error> error;              // the first
+    std::optional<Status> left;              // of items that were left
+    std::map<std::uint32_t, Status> failed;  // items that failed by themselves
+  };
+  Causes causes() const ONESIDED_NO_TSA;
 
+  const ForkGuard process_;
   const Op op_;
   const Deadline deadline_;
   const std::vector<TransferItem> items_;
@@ -98,9 +109,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
 
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<Leg>> legs_ ONESIDED_GUARDED_BY(mutex_);  // emptied by finish(): legs hold the transfer
-  std::optional<Error> error_ ONESIDED_GUARDED_BY(mutex_);              // the first cause
-  std::optional<Status> left_ ONESIDED_GUARDED_BY(mutex_);              // of items that were left
-  std::map<std::uint32_t, Status> failed_ ONESIDED_GUARDED_BY(mutex_);  // items that failed by themselves
+  Causes causes_ ONESIDED_GUARDED_BY(mutex_);
 };
 
 // The part of a transfer that goes over one link. Internally synchronized.
