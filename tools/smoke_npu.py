@@ -172,7 +172,7 @@ def transfers(owner: int, reader: int) -> dict[str, Any]:
 
 
 def demo(report: Path) -> dict[str, Any]:
-    """The demo, as ./do demo runs it."""
+    """The demo, as ./do demo runs it: on the simulated runtime only, it makes its own NPUs."""
     figures = report.with_suffix(".demo.json")
     command = [sys.executable, "-m", "onesided", "demo", "--json", str(figures)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=STEP_S, check=False)
@@ -206,12 +206,26 @@ def which_runtime(simulated: bool) -> str | None:
     return None
 
 
+def steps_of(options: argparse.Namespace) -> dict[str, Callable[[], dict[str, Any]]]:
+    """What is tried, in order."""
+    steps: dict[str, Callable[[], dict[str, Any]]] = {
+        "versions": versions,
+        "vendor library": vendor_library,
+        "misaligned tensors": misaligned,
+        "aligned pool": aligned,
+        "transfers between processes": lambda: transfers(*options.devices),
+    }
+    if options.simulated and not options.no_demo:
+        steps["demo"] = lambda: demo(options.json)
+    return steps
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="./do smoke-npu", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--json", type=Path, default=Path("smoke_npu.json"), metavar="FILE", help="the report")
     parser.add_argument("--devices", type=int, nargs=2, default=[0, 1], metavar=("OWNER", "READER"))
     parser.add_argument("--simulated", action="store_true", help="run on the simulated runtime; proves the script only")
-    parser.add_argument("--no-demo", action="store_true", help="leave the demo out")
+    parser.add_argument("--no-demo", action="store_true", help="leave the demo out, which --simulated runs at the end")
     parser.add_argument("--peer", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.peer is not None:
@@ -224,15 +238,7 @@ def main(arguments: Sequence[str]) -> int:
         import onesided.ascend_sim
 
         onesided.ascend_sim.enable()
-    steps: dict[str, Callable[[], dict[str, Any]]] = {
-        "versions": versions,
-        "vendor library": vendor_library,
-        "misaligned tensors": misaligned,
-        "aligned pool": aligned,
-        "transfers between processes": lambda: transfers(*options.devices),
-    }
-    if not options.no_demo:
-        steps["demo"] = lambda: demo(options.json)
+    steps = steps_of(options)
     report: dict[str, Any] = {"runtime": "simulated" if options.simulated else "real", "steps": {}}
     for name, step in steps.items():
         report["steps"][name] = run_step(name, step)

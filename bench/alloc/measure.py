@@ -90,7 +90,9 @@ def trace_library() -> ctypes.CDLL:
     root = Path(__file__).resolve().parents[2]
     built = sorted(root.glob("build/*/bindings/torch_npu/liballoc_trace.so"), key=lambda path: path.stat().st_mtime)
     if not built:
-        raise SystemExit("alloc_trace is not built: configure with -DONESIDED_BUILD_BENCH=ON where torch_npu is installed, and build")
+        raise SystemExit(
+            "alloc_trace is not built: configure with -DONESIDED_BUILD_BENCH=ON where torch_npu is installed, and build"
+        )
     library = ctypes.CDLL(str(built[-1]))
     library.alloc_trace_ns.restype = ctypes.c_double
     return library

@@ -2,13 +2,13 @@
 // wherever a call can wait or copy.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
 #include <chrono>
 #include <future>
+#include <map>
 #include <thread>
 
 #include "engine_object.h"
@@ -276,12 +276,24 @@ void bind_request(nb::module_& module) {
       });
 }
 
-void open(PyEngine* self, const std::string& local_engine,
-          const std::optional<std::map<std::string, std::string>>& options) {
+std::map<std::string, std::string> options_of(const std::optional<nb::dict>& given) {
+  std::map<std::string, std::string> options;
+  for (const auto& [name, value] : given.value_or(nb::dict())) {
+    if (!nb::isinstance<nb::str>(name) || !nb::isinstance<nb::str>(value))
+      throw RaisedError(Error(Status::kParamInvalid, fmt::format("option {}: {}: names and values are strings, \"{}\"",
+                                                                 nb::repr(name).c_str(), nb::repr(value).c_str(),
+                                                                 nb::str(value).c_str())));
+    options[nb::cast<std::string>(name)] = nb::cast<std::string>(value);
+  }
+  return options;
+}
+
+void open(PyEngine* self, const std::string& local_engine, const std::optional<nb::dict>& given) {
+  const auto options = options_of(given);
   std::unique_ptr<Engine> opened;
   {
     const Unlocked unlocked;
-    opened = unwrap(open_engine(local_engine, options.value_or(std::map<std::string, std::string>())));
+    opened = unwrap(open_engine(local_engine, options));
   }
   new (self) PyEngine(std::move(opened));
 }
@@ -311,18 +323,23 @@ void bind_connections(Class& engine) {
           [](const PyEngine& self, const std::string& id, TimeoutMs ms) {
             unwrap(run_interruptibly(ms, [engine = self.engine, id, ms] { return engine->connect(id, ms); }));
           },
-          "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs)
+          "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
+          "Connects to the engine of that id. ALREADY_CONNECTED, TIMEOUT, NOT_CONNECTED (nobody listens there), "
+          "AUTH_FAILED, UNSUPPORTED (no transport reaches it), NOT_FOUND (no such host).")
       .def(
           "disconnect", [](const PyEngine& self, const std::string& id) { unwrap(self.engine->disconnect(id)); },
-          "remote_id"_a, nb::call_guard<Unlocked>())
+          "remote_id"_a, nb::call_guard<Unlocked>(),
+          "Ends transfers under way with CANCELLED and the connection; returns when nothing moves. NOT_CONNECTED.")
       .def(
           "connect_async",
           [](const PyEngine& self, const std::string& id, TimeoutMs ms) { unwrap(self.engine->connect_async(id, ms)); },
-          "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs, nb::call_guard<Unlocked>())
+          "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs, nb::call_guard<Unlocked>(),
+          "Queues a connect: in order for one remote, side by side for several; see get_async_connect_status(). "
+          "RESOURCE_EXHAUSTED.")
       .def(
           "disconnect_async",
           [](const PyEngine& self, const std::string& id) { unwrap(self.engine->disconnect_async(id)); }, "remote_id"_a,
-          nb::call_guard<Unlocked>())
+          nb::call_guard<Unlocked>(), "Queues a disconnect behind what is queued for that remote. RESOURCE_EXHAUSTED.")
       .def(
           "get_async_connect_status",
           [](const PyEngine& self, const std::string& id) {
@@ -336,14 +353,19 @@ void bind_connections(Class& engine) {
             return outcome.error ? make_engine_error(*outcome.error) : nb::none();
           },
           "remote_id"_a, "Why it failed, as an EngineError, or None.")
-      .def("send_notify", &send_notify, "remote_id"_a, "name"_a, "msg"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs)
+      .def("send_notify", &send_notify, "remote_id"_a, "name"_a, "msg"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
+           "Hands a named message (bytes) to the peer's engine and returns when it has it. NOTIFY_FAILED (its queue is "
+           "full), TIMEOUT, NOT_CONNECTED, PEER_LOST, PARAM_INVALID (above get_capability(\"MAX_NOTIFY_BYTES\")).")
       .def("get_notifies", &notifies_of, "[(name, msg), ...] that have come, oldest first; does not block.");
 }
 
 void bind_transfers(Class& engine) {
   engine
       .def("transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a,
-           "timeout_ms"_a = Engine::kDefaultTimeoutMs)
+           "timeout_ms"_a = Engine::kDefaultTimeoutMs,
+           "Moves all items: \"READ\" from the remote's memory into ours, \"WRITE\" the other way. descs: [(local_addr, "
+           "remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). On an error nothing moves any "
+           "more: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory is gone), PEER_LOST, TIMEOUT.")
       .def(
           "transfer_async",
           [](const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {
@@ -352,7 +374,9 @@ void bind_transfers(Class& engine) {
             const Unlocked unlocked;
             return Request{unwrap(self.engine->transfer_async(id, which, items.list(), ms)), self.engine};
           },
-          "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = nb::none())
+          "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = nb::none(),
+          "As transfer_sync(), but returns a Request at once. The request ends TIMEOUT when timeout_ms pass first. Errors of "
+          "the list are raised here; STALE gives a request that has FAILED.")
       .def("get_transfer_status", &statuses, "request"_a, "TransferStatus of a request; of a list of them, a list.");
 }
 
@@ -375,7 +399,10 @@ void bind_engine(nb::module_& module) {
   bind_request(module);
   Class engine(module, "Engine", nb::is_weak_referenceable(),
                "One engine: a listener, registered memory, connections. Thread-safe.");
-  engine.def("__init__", &open, "local_engine"_a = "127.0.0.1", "options"_a = nb::none())
+  engine
+      .def("__init__", &open, "local_engine"_a = "127.0.0.1", "options"_a = nb::none(),
+           "Listens on local_engine (\"ip\", \"ip:port\", \"[::1]:0\", \"host:port\"; port 0 or none: a free one) and nowhere "
+           "else. options: a dict of str, docs/engine.md has them all. ADDR_IN_USE, PARAM_INVALID.")
       .def_prop_ro(
           "id", [](const PyEngine& self) { return self.engine->id(); }, "What peers pass to connect().")
       .def(
@@ -386,27 +413,36 @@ void bind_engine(nb::module_& module) {
             const Unlocked unlocked;
             return Handle{unwrap(self.engine->register_mem(address, length, where))};
           },
-          "addr"_a, "nbytes"_a, "mem_type"_a = "host")
+          "addr"_a, "nbytes"_a, "mem_type"_a = "host",
+          "Lets peers READ and WRITE [addr, addr + nbytes) from now on, and transfers of ours use it. The memory stays "
+          "yours: keep it alive (of a tensor: the tensor) until deregister_mem() returned. The same range again gives the "
+          "same handle, counted; another overlap is PARAM_INVALID. mem_type: \"host\", \"device\" or a MemType; device "
+          "memory of an Ascend NPU must lie on 2 MiB boundaries (MISALIGNED).")
       .def(
           "deregister_mem",
           [](const PyEngine& self, const Handle& handle, TimeoutMs ms) {
             unwrap(run_interruptibly(
                 ms, [engine = self.engine, handle = handle.handle, ms] { return engine->deregister_mem(handle, ms); }));
           },
-          "handle"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs)
+          "handle"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
+          "Refuses the region to everybody and returns when nothing moves in or out of it. BUSY: somebody alive still uses "
+          "it after timeout_ms; it stays refused, call again to wait on. NOT_FOUND: no such handle.")
       .def("describe", &describe, "ranges"_a, "[(addr, nbytes), ...] as bytes that another engine can import.")
       .def(
           "import_desc",
           [](const PyEngine& self, nb::bytes blob) {
             return unwrap(self.engine->import_desc({static_cast<const std::uint8_t*>(blob.data()), blob.size()}));
           },
-          "blob"_a)
+          "blob"_a, "What another engine described, as RemoteRegions. PARAM_INVALID: not such bytes.")
       .def(
           "get_capability",
-          [](const PyEngine& self, std::string_view name) { return unwrap(self.engine->capability(name)); }, "name"_a)
-      .def("stats", &stats_of)
+          [](const PyEngine& self, std::string_view name) { return unwrap(self.engine->capability(name)); }, "name"_a,
+          "A switch (1 or 0) or a limit; docs/engine.md lists the names. PARAM_INVALID: unknown name.")
+      .def("stats", &stats_of,
+           "A dict: regions, transfers under way, and of each peer which transports ran, bytes, and why not others.")
       .def(
-          "close", [](const PyEngine& self) { self.engine->close(); }, nb::call_guard<Unlocked>())
+          "close", [](const PyEngine& self) { self.engine->close(); }, nb::call_guard<Unlocked>(),
+          "Ends everything; returns when nothing moves and nobody can connect any more. Idempotent.")
       .def("__enter__", [](nb::object self) { return self; })
       .def("__exit__", [](const PyEngine& self, nb::args) {
         const Unlocked unlocked;

@@ -77,7 +77,9 @@ class Outcome:
 
     def line(self) -> str:
         mark = "!!" if self.short else "ok"
-        text = f"{mark} {self.file:<52} {self.passed:>3} passed of {self.passed + self.failed:>3}, {self.skipped} skipped"
+        text = (
+            f"{mark} {self.file:<52} {self.passed:>3} passed of {self.passed + self.failed:>3}, {self.skipped} skipped"
+        )
         text += f" (floor {self.floor})" if self.floor else ""
         return text + (f": {self.problem}" if self.problem else "")
 
@@ -123,7 +125,13 @@ def run_file(tests: Path, name: str, preload: str | None, timeout_s: int) -> Out
     settings["PYTHONPATH"] = os.pathsep.join(filter(None, [str(tests), os.environ.get("PYTHONPATH")]))
     try:
         done = subprocess.run(
-            [*command, str(tests / name)], cwd=tests, env=settings, capture_output=True, text=True, timeout=timeout_s, check=False
+            [*command, str(tests / name)],
+            cwd=tests,
+            env=settings,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         outcome.problem = f"no end after {timeout_s} s"

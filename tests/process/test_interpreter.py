@@ -25,7 +25,7 @@ def transfer_that_waits():
         target = Target(engine, 64 * MIB)
         engine.connect(peer.id)
         # Both ends have their data streams: what follows needs nothing but the peer's program.
-        engine.transfer_sync(peer.id, "READ", [(target.address, peer.address, 64 * MIB)])
+        engine.transfer_sync(peer.id, "READ", [(target.address, peer.address, 64 * MIB)], timeout_ms=60_000)
         peer.freeze()
         yield engine, peer, target, [(target.address, peer.address, 64 * MIB)]
         peer.thaw()
@@ -45,6 +45,35 @@ def test_who_waits_lets_other_threads_run():
             rescuer.join()
             assert (target.data == 5).all()
             peer.freeze()
+
+
+def test_a_request_ends_as_its_caller_wants():
+    with transfer_that_waits() as (engine, peer, target, descs):
+        request = engine.transfer_async(peer.id, "READ", descs)
+        with pytest.raises(TimeoutError, match="still under way after 1 ms"):
+            request.wait(timeout_ms=1)
+        assert request.status() == TransferStatus.WAITING
+        request.cancel()
+        assert request.status() == request.wait() == TransferStatus.FAILED
+        assert request.error.status == Status.CANCELLED
+        late = engine.transfer_async(peer.id, "READ", descs, timeout_ms=1)
+        assert late.wait() == TransferStatus.TIMEOUT and late.error.status == Status.TIMEOUT
+        # Nothing moves any more: what the peer sends now finds nobody.
+        target.data[:] = 7
+        peer.thaw()
+        assert until(lambda: readable_again(engine, peer))
+        assert (target.data == 7).all()
+
+
+def readable_again(engine: onesided.Engine, peer: Peer) -> bool:
+    probe = Target(engine, 4096)
+    try:
+        engine.transfer_sync(peer.id, "READ", [(probe.address, peer.address, 4096)], timeout_ms=20_000)
+    except onesided.EngineError:
+        return False
+    finally:
+        engine.deregister_mem(probe.handle)
+    return True
 
 
 def interrupt_soon() -> threading.Timer:

@@ -232,35 +232,20 @@ def test_notifications(pair):
     assert status_of(b.send_notify, a.id, "n", b"") == Status.NOT_CONNECTED
 
 
-def test_requests(pair):
+def test_a_request_stays_what_it_became(pair):
     a, b = pair
-    theirs, mine = buffer(64 << 20, 8), buffer(64 << 20)
+    theirs, mine = buffer(1 << 20, 8), buffer(1 << 20)
     b.register_mem(addr(theirs), theirs.nbytes)
     handle = a.register_mem(addr(mine), mine.nbytes)
     request = a.transfer_async(b.id, "READ", [(addr(mine), addr(theirs), theirs.nbytes)])
+    assert request.wait() == TransferStatus.COMPLETED
     request.cancel()
-    status = request.status()
-    frozen = mine.copy()
-    assert status in (TransferStatus.FAILED, TransferStatus.COMPLETED)
-    if status == TransferStatus.FAILED:
-        assert request.error.status == Status.CANCELLED and request.bytes_done < theirs.nbytes
-    a.deregister_mem(handle)
-    assert (mine == frozen).all()
-    request.cancel()
-    assert request.status() == status == request.wait()
+    assert request.status() == request.wait() == TransferStatus.COMPLETED
     assert status_of(b.get_transfer_status, request) == Status.NOT_FOUND
     assert status_of(a.get_transfer_status, 0) == Status.NOT_FOUND
-    a.register_mem(addr(mine), mine.nbytes)
-    request = a.transfer_async(b.id, "READ", [(addr(mine), addr(theirs), theirs.nbytes)])
-    try:
-        request.wait(timeout_ms=1)
-    except TimeoutError:
-        assert request.wait() == TransferStatus.COMPLETED
-    request = a.transfer_async(b.id, "READ", [(addr(mine), addr(theirs), theirs.nbytes)], timeout_ms=1)
-    if request.wait() == TransferStatus.TIMEOUT:
-        assert request.error.status == Status.TIMEOUT
+    a.deregister_mem(handle)
     a.close()
-    assert request.status() != TransferStatus.WAITING
+    assert request.status() == TransferStatus.COMPLETED
     assert status_of(a.transfer_sync, b.id, "READ", [(1, 1, 1)]) == Status.CLOSED
     a.close()
 

@@ -39,7 +39,9 @@ def _linker_cache() -> Iterator[Path]:
     for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         if Path(ldconfig).exists():
             try:
-                listing = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, timeout=10, check=False).stdout
+                listing = subprocess.run(
+                    [ldconfig, "-p"], capture_output=True, text=True, timeout=10, check=False
+                ).stdout
             except (OSError, subprocess.TimeoutExpired):
                 return
             for match in re.finditer(rf"{re.escape(RUNTIME_NAME)}.*=> (\S+)", listing):

@@ -55,7 +55,9 @@ def library_folder() -> Path:
     folder = _folder() / "lib"
     missing = [name for name in _LIBRARIES if not (folder / name).exists()]
     if missing:
-        raise SimError(f"the simulated runtime is not built: {folder / missing[0]} is missing; run ./do or reinstall onesided")
+        raise SimError(
+            f"the simulated runtime is not built: {folder / missing[0]} is missing; run ./do or reinstall onesided"
+        )
     return folder
 
 
@@ -129,7 +131,11 @@ def enable(
     """
     changed = environment(devices, hbm, faults, trace)
     if enabled():
-        differing = [name for name, value in changed.items() if name.startswith("ONESIDED_SIM_") and os.environ.get(name) != value]
+        differing = [
+            name
+            for name, value in changed.items()
+            if name.startswith("ONESIDED_SIM_") and os.environ.get(name) != value
+        ]
         if differing:
             raise SimError(f"the simulated runtime is on already, with another {', '.join(differing)}")
         os.environ.update(changed)

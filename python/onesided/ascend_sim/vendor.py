@@ -11,7 +11,6 @@ simulated runtime that library is ours; where the vendor's is on the library pat
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import re
 import socket
@@ -95,17 +94,18 @@ class VendorEngine:
         array = (ctypes.c_char_p * (len(flat) + 1))(*flat, None)
         host, colon, port = local_id.rpartition(":")
         choose = bool(colon) and port == "0"
-        for attempt in range(_PORT_ATTEMPTS):
+        attempts = _PORT_ATTEMPTS if choose else 1
+        while True:
             # Somebody may take the free port before the engine does: then another is tried.
+            attempts -= 1
             name = f"{host}:{_free_port(host.strip('[]'))}" if choose else local_id
             code = self._library.onesided_vendor_initialize(self._handle, name.encode(), array)
             if code == SUCCESS:
                 return name
-            if not choose or code != FAILED or attempt + 1 == _PORT_ATTEMPTS:
+            if code != FAILED or attempts == 0:
                 error = VendorError("Initialize", code, self._words())
                 self.close()
                 raise error
-        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
     def register(self, address: int, nbytes: int, kind: str = "device") -> int:
         """Registers memory; ``kind`` is "device" or "host". The handle. Misaligned device memory is accepted here."""

@@ -131,7 +131,7 @@ def system() -> list[Finding]:
     shared = machine.shared_memory_free()
     congestion = machine.read_line("/proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
     available = machine.read_line("/proc/sys/net/ipv4/tcp_available_congestion_control") or ""
-    slow = congestion == "bbr"
+    fast = machine.cubic_allowed()
     memory = f"{machine.meminfo_bytes('MemAvailable') / 1e9:.1f} GB available"
     return [
         Finding(
@@ -145,8 +145,9 @@ def system() -> list[Finding]:
         ),
         Finding("system", "memory", OK, f"{memory}, {len(os.sched_getaffinity(0))} cores"),
         Finding(
-            "system", "TCP congestion control", LIMITED if slow else OK, f"{congestion} (available: {available})",
-            "bbr is slower than cubic on loopback and in a rack; option tcp_congestion=cubic" if slow else "",
+            "system", "TCP congestion control", OK if fast else LIMITED,
+            f"{'cubic' if fast else congestion} (the system's: {congestion}; available: {available})",
+            "" if fast else "cubic is faster on loopback and in a rack: add it to net.ipv4.tcp_allowed_congestion_control",
         ),
     ]  # fmt: skip
 

@@ -115,6 +115,16 @@ def _read_from(pid: int, word: ctypes.Array[ctypes.c_char]) -> int:
     return 0 if done == len(word) else (ctypes.get_errno() or 1)
 
 
+def cubic_allowed() -> bool:
+    """Whether the engine's data connections get the congestion control that they ask for."""
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        except OSError:
+            return False
+    return True
+
+
 def loopback_error() -> str | None:
     """Why no TCP port can be opened on loopback; None when one can."""
     try:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from onesided.cli import sim
 
 app = typer.Typer(
     help="One-sided tensor transfers between accelerators.", no_args_is_help=True, add_completion=False,
@@ -45,10 +45,26 @@ def version() -> None:
     print(onesided.__version__)
 
 
+def _version_option(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    wanted: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version_option, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+sim.register(app)
+
+
 def main() -> None:
     """The console script `onesided`."""
-    if importlib.util.find_spec("onesided.cli.sim") is not None:
-        importlib.import_module("onesided.cli.sim").register(app)
     app()
 
 

@@ -44,4 +44,4 @@ def sim(
 
 def register(app: typer.Typer) -> None:
     """Adds the command to an application."""
-    app.command(context_settings={"ignore_unknown_options": False})(sim)
+    app.command()(sim)

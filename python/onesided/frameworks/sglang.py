@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 def zeros_2m_aligned(
     shape: Sequence[int] | int, dtype: torch.dtype | None = None, device: torch.device | str | None = None
 ) -> torch.Tensor:
-    """torch.zeros whose data starts at a multiple of 2 MiB, on an NPU (default: the current one) or on the CPU."""
+    """torch.zeros whose data starts at a multiple of 2 MiB, on an NPU (default: the current one) or on the CPU.
+
+    ValueError: another device.
+    """
     import torch
 
     where = torch.device("npu" if device is None else device)
@@ -31,6 +34,8 @@ def zeros_2m_aligned(
         nbytes = max(math.prod(sizes) * kind.itemsize, 1)
         flat = torch.frombuffer(host_pool(nbytes, ALIGNMENT).memoryview(), dtype=torch.uint8)
         return flat[: math.prod(sizes) * kind.itemsize].view(kind).view(sizes)
+    if where.type != "npu":
+        raise ValueError(f"zeros_2m_aligned: device {str(where)!r}; it is an npu or the cpu")
     import torch_npu
 
     index = torch_npu.npu.current_device() if where.index is None else where.index

@@ -18,7 +18,7 @@ struct EngineOptions {
   std::string auth_secret_file;         // empty: only peers of this host and user
   std::uint32_t worker_threads = 0;     // 0: processors - 1, at least 1
   std::uint32_t tcp_streams = 2;        // data connections to one peer
-  std::string tcp_congestion;           // empty: the system's
+  std::string tcp_congestion;           // empty: cubic where the kernel has it, else the system's
   std::uint32_t heartbeat_ms = 2000;
   std::uint64_t max_outstanding = 65536;  // asynchronous transfers under way; the next one waits
 

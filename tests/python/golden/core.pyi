@@ -1,6 +1,6 @@
 """The C++ core of onesided."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import enum
 from typing import Annotated
 
@@ -141,38 +141,71 @@ class Request:
 class Engine:
     """One engine: a listener, registered memory, connections. Thread-safe."""
 
-    def __init__(self, local_engine: str = '127.0.0.1', options: Mapping[str, str] | None = None) -> None: ...
+    def __init__(self, local_engine: str = '127.0.0.1', options: dict | None = None) -> None:
+        """
+        Listens on local_engine ("ip", "ip:port", "[::1]:0", "host:port"; port 0 or none: a free one) and nowhere else. options: a dict of str, docs/engine.md has them all. ADDR_IN_USE, PARAM_INVALID.
+        """
 
     @property
     def id(self) -> str:
         """What peers pass to connect()."""
 
-    def register_mem(self, addr: object, nbytes: object, mem_type: object = 'host') -> MemHandle: ...
+    def register_mem(self, addr: object, nbytes: object, mem_type: object = 'host') -> MemHandle:
+        """
+        Lets peers READ and WRITE [addr, addr + nbytes) from now on, and transfers of ours use it. The memory stays yours: keep it alive (of a tensor: the tensor) until deregister_mem() returned. The same range again gives the same handle, counted; another overlap is PARAM_INVALID. mem_type: "host", "device" or a MemType; device memory of an Ascend NPU must lie on 2 MiB boundaries (MISALIGNED).
+        """
 
-    def deregister_mem(self, handle: MemHandle, timeout_ms: int | None = 1000) -> None: ...
+    def deregister_mem(self, handle: MemHandle, timeout_ms: int | None = 1000) -> None:
+        """
+        Refuses the region to everybody and returns when nothing moves in or out of it. BUSY: somebody alive still uses it after timeout_ms; it stays refused, call again to wait on. NOT_FOUND: no such handle.
+        """
 
     def describe(self, ranges: object) -> bytes:
         """[(addr, nbytes), ...] as bytes that another engine can import."""
 
-    def import_desc(self, blob: bytes) -> RemoteRegions: ...
+    def import_desc(self, blob: bytes) -> RemoteRegions:
+        """
+        What another engine described, as RemoteRegions. PARAM_INVALID: not such bytes.
+        """
 
-    def get_capability(self, name: str) -> int: ...
+    def get_capability(self, name: str) -> int:
+        """
+        A switch (1 or 0) or a limit; docs/engine.md lists the names. PARAM_INVALID: unknown name.
+        """
 
-    def stats(self) -> dict: ...
+    def stats(self) -> dict:
+        """
+        A dict: regions, transfers under way, and of each peer which transports ran, bytes, and why not others.
+        """
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """
+        Ends everything; returns when nothing moves and nobody can connect any more. Idempotent.
+        """
 
     def __enter__(self) -> object: ...
 
     def __exit__(self, *args) -> None: ...
 
-    def connect(self, remote_id: str, timeout_ms: int | None = 1000) -> None: ...
+    def connect(self, remote_id: str, timeout_ms: int | None = 1000) -> None:
+        """
+        Connects to the engine of that id. ALREADY_CONNECTED, TIMEOUT, NOT_CONNECTED (nobody listens there), AUTH_FAILED, UNSUPPORTED (no transport reaches it), NOT_FOUND (no such host).
+        """
 
-    def disconnect(self, remote_id: str) -> None: ...
+    def disconnect(self, remote_id: str) -> None:
+        """
+        Ends transfers under way with CANCELLED and the connection; returns when nothing moves. NOT_CONNECTED.
+        """
 
-    def connect_async(self, remote_id: str, timeout_ms: int | None = 1000) -> None: ...
+    def connect_async(self, remote_id: str, timeout_ms: int | None = 1000) -> None:
+        """
+        Queues a connect: in order for one remote, side by side for several; see get_async_connect_status(). RESOURCE_EXHAUSTED.
+        """
 
-    def disconnect_async(self, remote_id: str) -> None: ...
+    def disconnect_async(self, remote_id: str) -> None:
+        """
+        Queues a disconnect behind what is queued for that remote. RESOURCE_EXHAUSTED.
+        """
 
     def get_async_connect_status(self, remote_id: str) -> TransferStatus:
         """
@@ -182,14 +215,23 @@ class Engine:
     def get_async_connect_error(self, remote_id: str) -> object:
         """Why it failed, as an EngineError, or None."""
 
-    def send_notify(self, remote_id: str, name: str, msg: object, timeout_ms: int | None = 1000) -> None: ...
+    def send_notify(self, remote_id: str, name: str, msg: object, timeout_ms: int | None = 1000) -> None:
+        """
+        Hands a named message (bytes) to the peer's engine and returns when it has it. NOTIFY_FAILED (its queue is full), TIMEOUT, NOT_CONNECTED, PEER_LOST, PARAM_INVALID (above get_capability("MAX_NOTIFY_BYTES")).
+        """
 
     def get_notifies(self) -> list:
         """[(name, msg), ...] that have come, oldest first; does not block."""
 
-    def transfer_sync(self, remote_id: str, op: str, descs: object, timeout_ms: int | None = 1000) -> None: ...
+    def transfer_sync(self, remote_id: str, op: str, descs: object, timeout_ms: int | None = 1000) -> None:
+        """
+        Moves all items: "READ" from the remote's memory into ours, "WRITE" the other way. descs: [(local_addr, remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). On an error nothing moves any more: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory is gone), PEER_LOST, TIMEOUT.
+        """
 
-    def transfer_async(self, remote_id: str, op: str, descs: object, timeout_ms: int | None = None) -> Request: ...
+    def transfer_async(self, remote_id: str, op: str, descs: object, timeout_ms: int | None = None) -> Request:
+        """
+        As transfer_sync(), but returns a Request at once. The request ends TIMEOUT when timeout_ms pass first. Errors of the list are raised here; STALE gives a request that has FAILED.
+        """
 
     def get_transfer_status(self, request: object) -> object:
         """TransferStatus of a request; of a list of them, a list."""

@@ -169,9 +169,7 @@ def bytes_reach_other_processes() -> None:
     x = torch.arange(1 << 18, dtype=torch.int32, device="npu")
     torch.npu.synchronize()
     fd, offset, base, nbytes = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
-    code = runtime.onesided_sim_export(
-        ctypes.c_void_p(x.data_ptr()), *map(ctypes.byref, (fd, offset, base, nbytes))
-    )
+    code = runtime.onesided_sim_export(ctypes.c_void_p(x.data_ptr()), *map(ctypes.byref, (fd, offset, base, nbytes)))
     assert code == 0 and base.value <= x.data_ptr() and nbytes.value % (2 << 20) == 0
     with mmap.mmap(fd.value, nbytes.value, offset=offset.value) as mapped:
         start = x.data_ptr() - base.value

@@ -22,7 +22,9 @@ def command(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str
 
 
 def test_the_program_takes_its_place() -> None:
-    done = command("--devices", "3", "--hbm", "1GiB", "--", "sh", "-c", "echo $ONESIDED_SIM_DEVICES $ONESIDED_SIM_HBM; exit 7")
+    done = command(
+        "--devices", "3", "--hbm", "1GiB", "--", "sh", "-c", "echo $ONESIDED_SIM_DEVICES $ONESIDED_SIM_HBM; exit 7"
+    )
     assert done.stdout == f"3 {1 << 30}\n"
     assert done.returncode == 7
 

@@ -61,7 +61,9 @@ def test_capacity_is_the_machines_and_the_killed_give_it_back() -> None:
         assert passed(PRELUDE + "print(acl.free_bytes() >> 20)", machine=machine, **hbm) == "24\n"
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-        assert passed(PRELUDE + "acl.malloc(60 * acl.MIB); print(acl.free_bytes() >> 20)", machine=machine, **hbm) == "4\n"
+        assert (
+            passed(PRELUDE + "acl.malloc(60 * acl.MIB); print(acl.free_bytes() >> 20)", machine=machine, **hbm) == "4\n"
+        )
 
 
 def test_each_device_has_its_own_capacity_also_behind_visible_devices() -> None:
@@ -160,7 +162,9 @@ def mapped(handle):
     acl.call("aclrtMapMem", base, ctypes.c_size_t(2 * acl.MIB), ctypes.c_size_t(0), handle, ctypes.c_uint64(0))
     return base.value
 """
-    owner_code = shared + """
+    owner_code = (
+        shared
+        + """
 handle = ctypes.c_void_p()
 acl.call("aclrtMallocPhysical", ctypes.byref(handle), ctypes.c_size_t(2 * acl.MIB), ctypes.byref(Prop(0, 0, 4, 0, 1, 0, 0)), ctypes.c_uint64(0))
 acl.view(mapped(handle), 4)[:] = b"phys"
@@ -168,12 +172,16 @@ out = ctypes.c_uint64()
 acl.call("aclrtMemExportToShareableHandle", handle, 0, ctypes.c_uint64(1), ctypes.byref(out))
 print(out.value)
 """
-    reader_code = shared + """
+    )
+    reader_code = (
+        shared
+        + """
 handle = ctypes.c_void_p()
 acl.call("aclrtMemImportFromShareableHandle", ctypes.c_uint64(int(sys.argv[1])), 0, ctypes.byref(handle))
 base = mapped(handle)
 print(bytes(acl.view(base, 4)).decode(), acl.free_bytes() >> 20)
 """
+    )
     with holder(owner_code, machine) as owner:
         shareable = told(owner)
         assert passed(PRELUDE + reader_code, shareable, machine=machine).split() == ["phys", str(8192 - 2)]

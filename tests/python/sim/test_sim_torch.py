@@ -78,7 +78,9 @@ def test_without_a_runtime_torch_says_what_to_do() -> None:
     assert done.returncode != 0
     assert "Failed to load the backend extension: torch_npu" in done.stderr
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in done.stderr
-    assert python("import torch; print(torch.ones(2).sum().item())", TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout == "2.0\n"
+    assert (
+        python("import torch; print(torch.ones(2).sum().item())", TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout == "2.0\n"
+    )
 
 
 def test_options_cannot_change_later() -> None:

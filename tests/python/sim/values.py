@@ -118,7 +118,9 @@ def factory_checks(checks: Checks) -> None:
             if not torch.equal(make(DEVICE, dtype).cpu(), make("cpu", dtype)):
                 checks.wrong.append(f"{name} {dtype}")
     for arguments in ((7,), (1, 9, 2), (0, 1, 0.25), (5, 1, -1)):
-        checks.true(f"arange{arguments}", torch.equal(torch.arange(*arguments, device=DEVICE).cpu(), torch.arange(*arguments)))
+        checks.true(
+            f"arange{arguments}", torch.equal(torch.arange(*arguments, device=DEVICE).cpu(), torch.arange(*arguments))
+        )
     checks.true("linspace", torch.equal(torch.linspace(0, 1, 5, device=DEVICE).cpu(), torch.linspace(0, 1, 5)))
     checks.true("eye", torch.equal(torch.eye(3, device=DEVICE).cpu(), torch.eye(3)))
     checks.true("item", torch.full((2,), 3.5, device=DEVICE)[1].item() == 3.5)
@@ -177,7 +179,6 @@ def arithmetic_checks(checks: Checks) -> None:
     }
     for name, (function, arguments) in functions.items():
         checks.same(name, function, *arguments)
-
 
     # PyTorch's CPU has a fused kernel, npu tensors take the plain formula: equal up to rounding.
     heads = (f(1, 2, 4, 8), f(1, 2, 4, 8), f(1, 2, 4, 8))
@@ -261,7 +262,9 @@ def random_checks(checks: Checks) -> None:
     checks.true("the CPU's numbers are left alone", torch.equal(torch.rand(3), cpu))
     own = torch.Generator(device=DEVICE).manual_seed(3)
     one = torch.rand(4, device=DEVICE, generator=own).cpu()
-    checks.true("a generator repeats", torch.equal(torch.rand(4, device=DEVICE, generator=own.manual_seed(3)).cpu(), one))
+    checks.true(
+        "a generator repeats", torch.equal(torch.rand(4, device=DEVICE, generator=own.manual_seed(3)).cpu(), one)
+    )
     many = torch.rand(10000, device=DEVICE).cpu()
     checks.true("uniform", bool(many.min() >= 0 and many.max() < 1 and abs(many.mean() - 0.5) < 0.02))
 

@@ -104,6 +104,12 @@ def run(json_path: Path | None) -> int:
     if obstacle:
         print(f"demo: {obstacle}", file=sys.stderr)
         return 1
+    if json_path is not None:
+        try:
+            json_path.touch()  # not after half a minute of demo
+        except OSError as error:
+            print(f"demo: the figures cannot be written to {json_path}: {error.strerror}", file=sys.stderr)
+            return 1
     _interruptible_once()
     began = time.monotonic()
     screen, figures = Screen(), Figures()

@@ -30,6 +30,8 @@ def test_zeros_2m_aligned(device):
         assert all(cache.untyped_storage().nbytes() == 210 for cache in caches), "no padding kept alive"
     assert zeros_2m_aligned(4, device=device).dtype == torch.get_default_dtype()
     assert zeros_2m_aligned((0, 2), device=device).shape == (0, 2)
+    with pytest.raises(ValueError, match="device 'cuda'; it is an npu or the cpu"):
+        zeros_2m_aligned(4, device="cuda")
 
 
 def test_assert_2m_aligned_kv_args():
