@@ -43,11 +43,6 @@ class RequestTable {
     return true;
   }
 
-  std::unordered_map<Handle, std::shared_ptr<T>> take_all() {
-    MutexLock lock(mutex_);
-    return std::exchange(requests_, {});
-  }
-
   std::size_t size() const {
     MutexLock lock(mutex_);
     return requests_.size();

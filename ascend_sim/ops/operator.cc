@@ -62,10 +62,4 @@ Result<OperatorWork> prepare_operator(const OperatorCall& call) {
   return at->second(call);
 }
 
-std::vector<std::string_view> operator_names() {
-  std::vector<std::string_view> names;
-  for (const auto& [name, prepare] : table()) names.push_back(name);
-  return names;
-}
-
 }  // namespace onesided::sim

@@ -42,7 +42,4 @@ using OperatorWork = std::function<void()>;
 // its own. NOT_FOUND for a name that is not in the table, PARAM_INVALID with words for a call that does not fit.
 Result<OperatorWork> prepare_operator(const OperatorCall& call);
 
-// Names in the table, sorted.
-std::vector<std::string_view> operator_names();
-
 }  // namespace onesided::sim

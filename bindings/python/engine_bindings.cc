@@ -280,9 +280,9 @@ std::map<std::string, std::string> options_of(const std::optional<nb::dict>& giv
   std::map<std::string, std::string> options;
   for (const auto& [name, value] : given.value_or(nb::dict())) {
     if (!nb::isinstance<nb::str>(name) || !nb::isinstance<nb::str>(value))
-      throw RaisedError(Error(Status::kParamInvalid, fmt::format("option {}: {}: names and values are strings, \"{}\"",
-                                                                 nb::repr(name).c_str(), nb::repr(value).c_str(),
-                                                                 nb::str(value).c_str())));
+      throw RaisedError(Error(Status::kParamInvalid,
+                              fmt::format("option {}: {}: names and values are strings, \"{}\"", nb::repr(name).c_str(),
+                                          nb::repr(value).c_str(), nb::str(value).c_str())));
     options[nb::cast<std::string>(name)] = nb::cast<std::string>(value);
   }
   return options;
@@ -361,11 +361,12 @@ void bind_connections(Class& engine) {
 
 void bind_transfers(Class& engine) {
   engine
-      .def("transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a,
-           "timeout_ms"_a = Engine::kDefaultTimeoutMs,
-           "Moves all items: \"READ\" from the remote's memory into ours, \"WRITE\" the other way. descs: [(local_addr, "
-           "remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). On an error nothing moves any "
-           "more: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory is gone), PEER_LOST, TIMEOUT.")
+      .def(
+          "transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
+          "Moves all items: \"READ\" from the remote's memory into ours, \"WRITE\" the other way. descs: [(local_addr, "
+          "remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). On an error nothing moves "
+          "any "
+          "more: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory is gone), PEER_LOST, TIMEOUT.")
       .def(
           "transfer_async",
           [](const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {
@@ -375,7 +376,8 @@ void bind_transfers(Class& engine) {
             return Request{unwrap(self.engine->transfer_async(id, which, items.list(), ms)), self.engine};
           },
           "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = nb::none(),
-          "As transfer_sync(), but returns a Request at once. The request ends TIMEOUT when timeout_ms pass first. Errors of "
+          "As transfer_sync(), but returns a Request at once. The request ends TIMEOUT when timeout_ms pass first. "
+          "Errors of "
           "the list are raised here; STALE gives a request that has FAILED.")
       .def("get_transfer_status", &statuses, "request"_a, "TransferStatus of a request; of a list of them, a list.");
 }
@@ -401,7 +403,8 @@ void bind_engine(nb::module_& module) {
                "One engine: a listener, registered memory, connections. Thread-safe.");
   engine
       .def("__init__", &open, "local_engine"_a = "127.0.0.1", "options"_a = nb::none(),
-           "Listens on local_engine (\"ip\", \"ip:port\", \"[::1]:0\", \"host:port\"; port 0 or none: a free one) and nowhere "
+           "Listens on local_engine (\"ip\", \"ip:port\", \"[::1]:0\", \"host:port\"; port 0 or none: a free one) and "
+           "nowhere "
            "else. options: a dict of str, docs/engine.md has them all. ADDR_IN_USE, PARAM_INVALID.")
       .def_prop_ro(
           "id", [](const PyEngine& self) { return self.engine->id(); }, "What peers pass to connect().")
@@ -415,7 +418,8 @@ void bind_engine(nb::module_& module) {
           },
           "addr"_a, "nbytes"_a, "mem_type"_a = "host",
           "Lets peers READ and WRITE [addr, addr + nbytes) from now on, and transfers of ours use it. The memory stays "
-          "yours: keep it alive (of a tensor: the tensor) until deregister_mem() returned. The same range again gives the "
+          "yours: keep it alive (of a tensor: the tensor) until deregister_mem() returned. The same range again gives "
+          "the "
           "same handle, counted; another overlap is PARAM_INVALID. mem_type: \"host\", \"device\" or a MemType; device "
           "memory of an Ascend NPU must lie on 2 MiB boundaries (MISALIGNED).")
       .def(
@@ -425,7 +429,8 @@ void bind_engine(nb::module_& module) {
                 ms, [engine = self.engine, handle = handle.handle, ms] { return engine->deregister_mem(handle, ms); }));
           },
           "handle"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
-          "Refuses the region to everybody and returns when nothing moves in or out of it. BUSY: somebody alive still uses "
+          "Refuses the region to everybody and returns when nothing moves in or out of it. BUSY: somebody alive still "
+          "uses "
           "it after timeout_ms; it stays refused, call again to wait on. NOT_FOUND: no such handle.")
       .def("describe", &describe, "ranges"_a, "[(addr, nbytes), ...] as bytes that another engine can import.")
       .def(

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import smoke_npu
 
 import onesided
+import smoke_npu
 from onesided.cli import preflight
 from onesided.cli.demo import run
 

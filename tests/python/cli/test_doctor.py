@@ -14,9 +14,6 @@ from onesided.ascend_sim import real_cann
 from onesided.cli import doctor, machine, preflight
 
 
-ROOT = Path(__file__).resolve().parents[3]
-
-
 def fake_runtime(folder: Path) -> Path:
     folder.mkdir(parents=True)
     library = folder / real_cann.RUNTIME_NAME

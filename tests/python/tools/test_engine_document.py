@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import tidy
 
 import onesided
+import tidy
 from onesided.cli import doctor
 from onesided.engine import known_transports
 
