@@ -1,19 +1,16 @@
-// Why: onesided.Engine and its requests for Python, exactly the verbs of the core. The interpreter lock is released
-// wherever a call can wait or copy.
+// Why: onesided.Engine for Python, exactly the verbs of the core; transfers and their requests are in
+// transfer_bindings.cc. The interpreter lock is released wherever a call can wait or copy.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
-#include <chrono>
-#include <future>
 #include <map>
-#include <thread>
 
 #include "engine_object.h"
 #include "errors.h"
-#include "interpreter_lock.h"
+#include "interruptible.h"
 #include "onesided/node/open_engine.h"
 #include "transfer_items.h"
 
@@ -23,23 +20,9 @@ using namespace nb::literals;
 namespace onesided::python {
 namespace {
 
-using TimeoutMs = Engine::TimeoutMs;
-
-// A request: a transfer, and whose it is.
-struct Request {
-  std::shared_ptr<Transfer> transfer;
-  std::weak_ptr<Engine> engine;  // compared, never used
-};
-
 struct Handle {
   MemHandle handle;
 };
-
-Op op_of(std::string_view name) {
-  if (name == "READ") return Op::kRead;
-  if (name == "WRITE") return Op::kWrite;
-  throw RaisedError(Error(Status::kParamInvalid, fmt::format("op \"{}\": expected \"READ\" or \"WRITE\"", name)));
-}
 
 MemType type_of(nb::handle type) {
   if (MemType value{}; nb::try_cast(type, value)) return value;
@@ -59,70 +42,6 @@ std::uint64_t word_of(nb::handle value, const char* what) {
   PyErr_Clear();
   if (index.is_valid() && nb::try_cast(index, word)) return word;
   throw RaisedError(Error(Status::kParamInvalid, fmt::format("{} must be an integer from 0 to 2^64 - 1", what)));
-}
-
-nb::object status_or_raise(const Request& request, const std::shared_ptr<Engine>& engine) {
-  if (request.engine.owner_before(engine) || engine.owner_before(request.engine))
-    throw RaisedError(Error(Status::kNotFound, "the request belongs to another engine"));
-  return nb::cast(request.transfer->status());
-}
-
-nb::object statuses(const PyEngine& self, nb::handle requests) {
-  if (const Request* one = nullptr; nb::try_cast(requests, one) && one) return status_or_raise(*one, self.engine);
-  nb::list all;
-  if (PySequence_Check(requests.ptr()) != 0) {
-    for (nb::handle entry : requests) {
-      const Request* one = nullptr;
-      if (!nb::try_cast(entry, one) || !one)
-        throw RaisedError(Error(Status::kNotFound, "the list holds something that is no request"));
-      all.append(status_or_raise(*one, self.engine));
-    }
-    return all;
-  }
-  throw RaisedError(
-      Error(Status::kNotFound, "not a request of this engine; expected what transfer_async returned, or a list of it"));
-}
-
-constexpr std::int64_t kSignalsMs = 200;  // so often a long wait looks for Ctrl-C
-
-bool is_long(const TimeoutMs& timeout_ms) { return !timeout_ms || *timeout_ms > Engine::kDefaultTimeoutMs; }
-
-// Runs a call of the engine. One that may take long goes to a thread of its own, so that Ctrl-C ends the wait; the call
-// itself goes on then, to its own limit.
-template <typename Call>
-auto run_interruptibly(const TimeoutMs& timeout_ms, Call call) {
-  if (!is_long(timeout_ms)) {
-    const Unlocked unlocked;
-    return call();
-  }
-  std::packaged_task<decltype(call())()> task(std::move(call));
-  auto outcome = task.get_future();
-  std::thread(std::move(task)).detach();
-  while (true) {
-    {
-      const Unlocked unlocked;
-      if (outcome.wait_for(std::chrono::milliseconds(kSignalsMs)) == std::future_status::ready) return outcome.get();
-    }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
-}
-
-TransferStatus wait_for(const Request& request, TimeoutMs timeout_ms) {
-  const auto deadline = Deadline::after_ms(timeout_ms);
-  while (true) {
-    const auto slice = std::min(deadline, Deadline::after_ms(kSignalsMs));
-    {
-      const Unlocked unlocked;
-      if (const auto status = request.transfer->wait(slice); status.ok()) return *status;
-    }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (!deadline.passed()) continue;
-    const auto text =
-        fmt::format("the transfer is still under way after {} ms ({} of {} bytes)", timeout_ms.value_or(0),
-                    request.transfer->bytes_done(), request.transfer->bytes_total());
-    PyErr_SetString(PyExc_TimeoutError, text.c_str());
-    throw nb::python_error();
-  }
 }
 
 nb::dict stats_of(const PyEngine& self) {
@@ -168,15 +87,6 @@ nb::bytes describe(const PyEngine& self, nb::handle ranges) {
   return nb::bytes(blob.data(), blob.size());
 }
 
-BoundItems bind_pairs(const RemoteRegions& regions, nb::handle pairs) {
-  const auto words = rows_of(pairs, 4, "local_addr, item, offset, nbytes");
-  BoundItems bound;
-  bound.instance = regions.instance();
-  for (std::size_t i = 0; i < words.size(); i += 4)
-    unwrap(regions.bind({words[i], words[i + 1], words[i + 2], words[i + 3]}, bound));
-  return bound;
-}
-
 nb::list notifies_of(const PyEngine& self) {
   nb::list all;
   for (const auto& [name, message] : unwrap(self.engine->get_notifies())) {
@@ -211,11 +121,6 @@ void bind_values(nb::module_& module) {
   nb::enum_<MemType>(module, "MemType", "Where memory lives.")
       .value("HOST", MemType::kHost)
       .value("DEVICE", MemType::kDevice);
-  nb::enum_<TransferStatus>(module, "TransferStatus", nb::is_arithmetic(), "The four statuses of a request.")
-      .value("WAITING", TransferStatus::kWaiting)
-      .value("COMPLETED", TransferStatus::kCompleted)
-      .value("TIMEOUT", TransferStatus::kTimeout)
-      .value("FAILED", TransferStatus::kFailed);
   nb::class_<Handle>(module, "MemHandle", "Registered memory, as register_mem() returned it.")
       .def(
           "__eq__", [](const Handle& a, const Handle& b) { return a.handle == b.handle; }, nb::is_operator())
@@ -225,54 +130,6 @@ void bind_values(nb::module_& module) {
            })
       .def("__repr__", [](const Handle& a) {
         return fmt::format("MemHandle({}.{})", a.handle.key.index, a.handle.key.generation);
-      });
-  nb::class_<ItemResult>(module, "ItemResult", "What became of one item of a request.")
-      .def_ro("status", &ItemResult::status)
-      .def_ro("bytes_done", &ItemResult::bytes_done)
-      .def("__repr__", [](const ItemResult& r) {
-        return fmt::format("ItemResult({}, {} bytes)", status_name(r.status), r.bytes_done);
-      });
-  nb::class_<BoundItems>(module, "BoundItems",
-                         "Items for one transfer, bound to the registrations they were described from.")
-      .def("__len__", [](const BoundItems& bound) { return bound.items.size(); });
-  nb::class_<RemoteRegions>(module, "RemoteRegions", "What another engine described.")
-      .def_prop_ro("engine_id", &RemoteRegions::engine_id)
-      .def("__len__", [](const RemoteRegions& regions) { return regions.items().size(); })
-      .def("__getitem__",
-           [](const RemoteRegions& regions, std::size_t item) {
-             if (item >= regions.items().size()) throw nb::index_error();
-             return nb::make_tuple(regions.items()[item].address, regions.items()[item].nbytes);
-           })
-      .def("pairs", &bind_pairs, "pairs"_a,
-           "[(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async().");
-}
-
-void bind_request(nb::module_& module) {
-  nb::class_<Request>(module, "Request", "A transfer that was submitted. Its status becomes final exactly once.")
-      .def("status", [](const Request& self) { return self.transfer->status(); })
-      .def("wait", &wait_for, "timeout_ms"_a = nb::none(),
-           "Blocks until the status is final and returns it. Raises TimeoutError when timeout_ms pass first; the "
-           "transfer goes on.")
-      .def(
-          "cancel", [](const Request& self) { self.transfer->cancel(); }, nb::call_guard<Unlocked>(),
-          "Ends it early; returns when nothing moves any more. No-op on a finished request.")
-      .def_prop_ro(
-          "error",
-          [](const Request& self) -> nb::object {
-            const auto error = self.transfer->error();
-            return error ? make_engine_error(*error) : nb::none();
-          },
-          "The first cause as an EngineError (.status, .text), or None.")
-      .def_prop_ro("bytes_done", [](const Request& self) { return self.transfer->bytes_done(); })
-      .def_prop_ro("items",
-                   [](const Request& self) {
-                     nb::list all;
-                     for (const auto& item : self.transfer->items()) all.append(nb::cast(item));
-                     return all;
-                   })
-      .def("__repr__", [](const Request& self) {
-        return fmt::format("Request({}, {} of {} bytes)", transfer_status_name(self.transfer->status()),
-                           self.transfer->bytes_done(), self.transfer->bytes_total());
       });
 }
 
@@ -298,25 +155,7 @@ void open(PyEngine* self, const std::string& local_engine, const std::optional<n
   new (self) PyEngine(std::move(opened));
 }
 
-void transfer_sync(const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {
-  const ItemsArgument items(descs);
-  const Op which = op_of(op);
-  const Engine::GiveUp interrupted = [] {
-    const Locked locked;
-    return PyErr_CheckSignals() != 0;
-  };
-  Result<void> done;
-  {
-    const Unlocked unlocked;
-    done = self.engine->transfer_sync(id, which, items.list(), ms, is_long(ms) ? interrupted : nullptr);
-  }
-  if (PyErr_Occurred()) throw nb::python_error();
-  unwrap(done);
-}
-
-using Class = nb::class_<PyEngine>;
-
-void bind_connections(Class& engine) {
+void bind_connections(EngineClass& engine) {
   engine
       .def(
           "connect",
@@ -359,29 +198,6 @@ void bind_connections(Class& engine) {
       .def("get_notifies", &notifies_of, "[(name, msg), ...] that have come, oldest first; does not block.");
 }
 
-void bind_transfers(Class& engine) {
-  engine
-      .def(
-          "transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
-          "Moves all items: \"READ\" from the remote's memory into ours, \"WRITE\" the other way. descs: [(local_addr, "
-          "remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). On an error nothing moves "
-          "any "
-          "more: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory is gone), PEER_LOST, TIMEOUT.")
-      .def(
-          "transfer_async",
-          [](const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {
-            const ItemsArgument items(descs);
-            const Op which = op_of(op);
-            const Unlocked unlocked;
-            return Request{unwrap(self.engine->transfer_async(id, which, items.list(), ms)), self.engine};
-          },
-          "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = nb::none(),
-          "As transfer_sync(), but returns a Request at once. The request ends TIMEOUT when timeout_ms pass first. "
-          "Errors of "
-          "the list are raised here; STALE gives a request that has FAILED.")
-      .def("get_transfer_status", &statuses, "request"_a, "TransferStatus of a request; of a list of them, a list.");
-}
-
 void close_open_engines() {
   const auto engines = open_engines();
   const Unlocked unlocked;
@@ -398,9 +214,9 @@ OpenEngines& open_engines() {
 
 void bind_engine(nb::module_& module) {
   bind_values(module);
-  bind_request(module);
-  Class engine(module, "Engine", nb::is_weak_referenceable(),
-               "One engine: a listener, registered memory, connections. Thread-safe.");
+  bind_transfer_values(module);
+  EngineClass engine(module, "Engine", nb::is_weak_referenceable(),
+                     "One engine: a listener, registered memory, connections. Thread-safe.");
   engine
       .def("__init__", &open, "local_engine"_a = "127.0.0.1", "options"_a = nb::none(),
            "Listens on local_engine (\"ip\", \"ip:port\", \"[::1]:0\", \"host:port\"; port 0 or none: a free one) and "

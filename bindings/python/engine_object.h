@@ -29,4 +29,10 @@ struct PyEngine {
   std::shared_ptr<Engine> engine;
 };
 
+using EngineClass = nanobind::class_<PyEngine>;
+// Transfer statuses, requests, descriptors; before the engine's methods.
+void bind_transfer_values(nanobind::module_& module);
+// The methods of the engine that move bytes.
+void bind_transfers(EngineClass& engine);
+
 }  // namespace onesided::python

@@ -58,6 +58,15 @@ class MemType(enum.Enum):
 
     DEVICE = 1
 
+class MemHandle:
+    """Registered memory, as register_mem() returned it."""
+
+    def __eq__(self, arg: MemHandle, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
 class TransferStatus(enum.IntEnum):
     """The four statuses of a request."""
 
@@ -68,15 +77,6 @@ class TransferStatus(enum.IntEnum):
     TIMEOUT = 2
 
     FAILED = 3
-
-class MemHandle:
-    """Registered memory, as register_mem() returned it."""
-
-    def __eq__(self, arg: MemHandle, /) -> bool: ...
-
-    def __hash__(self) -> int: ...
-
-    def __repr__(self) -> str: ...
 
 class ItemResult:
     """What became of one item of a request."""
