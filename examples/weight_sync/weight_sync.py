@@ -1,7 +1,7 @@
 """Weight sync, complete: one trainer updates a model in place, N rollouts read it, each whenever it likes.
 
-    python examples/weight_sync/weight_sync.py --rollouts 2 --updates 20                  # host tensors, any machine
-    onesided sim -- python examples/weight_sync/weight_sync.py --device npu --rollouts 2  # simulated NPUs
+    TORCH_DEVICE_BACKEND_AUTOLOAD=0 python examples/weight_sync/weight_sync.py            # host tensors, any machine
+    onesided sim -- python examples/weight_sync/weight_sync.py --device npu               # simulated NPUs
 
 Ray carries one small handle to each rollout; after that an update is no message at all. A rollout accepts only a version
 that was whole, and nothing is registered after the first read.
@@ -16,6 +16,8 @@ import ray
 import torch
 
 import onesided.ray
+
+MOST_BEHIND = 2
 
 
 def make_model(width: int) -> torch.nn.Module:
@@ -54,7 +56,7 @@ class Trainer:
         return onesided.ray.stats()["registrations"]
 
 
-@onesided.ray.actor(num_cpus=0)
+@onesided.ray.actor(num_cpus=0, max_concurrency=2)
 class Rollout:
     """Reads the newest whole version and would generate with it."""
 
@@ -64,7 +66,7 @@ class Rollout:
 
     def follow(self, until: int) -> dict[str, float]:
         """Takes versions until this one, as fast as it can."""
-        taken, seconds, nbytes, registrations = 0, 0.0, 0, None
+        taken, seconds, nbytes, registrations = 0, 0.0, 0, 0
         while self.version < until:
             started = time.perf_counter()
             self.version, weights = self.reader.pull(60.0, newer_than=self.version)
@@ -72,14 +74,17 @@ class Rollout:
             nbytes = sum(tensor.nbytes for tensor in weights.values())
             taken += 1
             # Both buffers have been written once after two reads.
-            if taken == 2 or registrations is None:
+            if taken == 2:
                 registrations = onesided.ray.stats()["registrations"]
         return {
             "versions_taken": taken,
             "torn_copies": self.reader.torn_reads,
             "gbps": nbytes * taken / seconds / 1e9,
-            "registrations_later": onesided.ray.stats()["registrations"] - (registrations or 0),
+            "registrations_later": onesided.ray.stats()["registrations"] - registrations,
         }
+
+    def at(self) -> int:
+        return self.version
 
     def checksum(self) -> float:
         return sum(float(tensor.double().sum().cpu()) for tensor in self.reader.weights.values())
@@ -95,10 +100,13 @@ def run(rollouts: int, updates: int, width: int, device: str) -> None:
     version = 0
     while version < updates:
         version = ray.get(trainer.train.remote(1))
+        # Nobody generates with weights that are older than this.
+        while min(ray.get([reader.at.remote() for reader in readers])) < version - MOST_BEHIND:
+            pass
     for number, outcome in enumerate(ray.get(following)):
         print(
             f"rollout {number}: {outcome['versions_taken']} versions taken, {outcome['torn_copies']} torn copies thrown "
-            f"away, {outcome['gbps']:.2f} GB/s with the waiting, {outcome['registrations_later']} registrations later"
+            f"away, {outcome['gbps']:.2f} GB/s with the waiting, registrations later: {outcome['registrations_later']}"
         )
     expected = ray.get(trainer.checksum.remote())
     sums = ray.get([reader.checksum.remote() for reader in readers])
@@ -116,7 +124,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--device", choices=("cpu", "npu"), default="cpu")
     options = parser.parse_args()
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="error")
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="error")
     try:
         run(options.rollouts, options.updates, options.width, options.device)
     finally:

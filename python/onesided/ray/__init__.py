@@ -3,7 +3,7 @@ is the guide."""
 
 from onesided.ray.actors import actor
 from onesided.ray.metadata import HixlCommunicatorMetadata, HixlTransportMetadata
-from onesided.ray.pool import TransferPool, pool
+from onesided.ray.pool import TransferPool, pool, trim
 from onesided.ray.registration import SUPPORTED_DEVICES, register_hixl_tensor_transport
 from onesided.ray.registration import register as _register
 from onesided.ray.statistics import object_stats, stats
@@ -26,4 +26,5 @@ __all__ = [
     "pool",
     "register_hixl_tensor_transport",
     "stats",
+    "trim",
 ]

@@ -6,26 +6,32 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import ray
 
-from onesided.ray import device, registration
-
-
-def _set_up(devices: tuple[str, ...], npu: int | None) -> None:
-    registration.register_hixl_tensor_transport(devices, device=npu)
+from onesided.ray import device as npu_device
+from onesided.ray import registration
 
 
 def actor(
-    cls: type | None = None, /, *, devices: tuple[str, ...] = ("npu", "cpu"), npu: int | None = None, **options: Any
+    cls: type | None = None,
+    /,
+    *,
+    devices: str | Iterable[str] = registration.SUPPORTED_DEVICES,
+    device: int | str | None = None,
+    **options: Any,
 ):
     """`@onesided.ray.actor` or `@onesided.ray.actor(num_cpus=1, ...)`: `ray.remote` for an actor that sends or receives
-    HIXL objects. `options` are those of `ray.remote`; `npu` is the device that npu objects are received on (default: the
-    one current at the end of __init__). Works for asyncio actors. Raises TypeError for anything but a class."""
+    HIXL objects. `devices` and `device` are those of `register_hixl_tensor_transport` (default: all, and the npu that is
+    current at the end of __init__), `options` those of `ray.remote`. Works for asyncio actors. Raises TypeError for
+    anything but a class, ValueError for devices that HIXL does not carry."""
+    devices = registration.check_devices(devices)
+    if device is not None:
+        device = npu_device.parse(device)
     if cls is None:
-        return functools.partial(actor, devices=devices, npu=npu, **options)
+        return functools.partial(actor, devices=devices, device=device, **options)
     if not isinstance(cls, type):
         raise TypeError(f"@onesided.ray.actor decorates a class, not {cls!r}; for functions use @ray.remote")
     if options.get("enable_tensor_transport") is False:
@@ -37,9 +43,9 @@ def actor(
     original: Callable[..., None] = getattr(cls, "__init__")  # noqa: B009
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        _set_up(tuple(devices), npu)
+        registration.register_hixl_tensor_transport(devices, device=device)
         original(self, *args, **kwargs)
-        device.remember_current()
+        npu_device.remember_current()
 
     if inspect.isfunction(original):  # object's own has no signature that Ray could read
         __init__ = functools.wraps(original)(__init__)

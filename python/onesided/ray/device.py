@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import threading
 from types import ModuleType
@@ -18,6 +19,22 @@ _watched: set[int] = set()
 def _npu():
     """torch.npu, if this process has imported torch_npu; else None."""
     return sys.modules["torch_npu"].npu if "torch_npu" in sys.modules else None
+
+
+def parse(device: int | str) -> int:
+    """The index of an npu given as 1 or "npu:1", without loading anything. ValueError: neither, or one that this process,
+    if it has loaded torch_npu, has not got."""
+    if isinstance(device, int) and not isinstance(device, bool):
+        index = device
+    else:
+        named = re.fullmatch(r"npu:(\d+)", str(device))
+        index = int(named[1]) if named else -1
+    if index < 0:
+        raise ValueError(f'device={device!r}: give the npu\'s index (1) or name ("npu:1")')
+    npu = _npu()
+    if npu is not None and index >= (count := npu.device_count()):
+        raise ValueError(f"device={device!r}: this process has {count} npu{'s' if count != 1 else ''}, counted from 0")
+    return index
 
 
 def choose(index: int) -> None:

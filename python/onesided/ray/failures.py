@@ -7,12 +7,23 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from onesided.engine import EngineError
+
 
 def transport_error(text: str) -> Exception:
     # Ray's exceptions and its rdt package import each other: not at the top.
     from ray.exceptions import RayDirectTransportError
 
     return RayDirectTransportError(text)
+
+
+# Statuses that say that the owner's process, or the way to it, is gone.
+_OWNER_GONE = frozenset({"NOT_CONNECTED", "PEER_LOST"})
+
+
+def _text(object_id: str, engine_id: str, status: str, what: str, cause: str) -> str:
+    hint = ". The source actor may have died" if status in _OWNER_GONE else ""
+    return f"The HIXL transfer of object {object_id} from {engine_id or 'its owner'} {what}: {cause}{hint}"
 
 
 @contextlib.contextmanager
@@ -22,15 +33,14 @@ def as_transport_errors(object_id: str, engine_id: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, OSError, MemoryError) as error:
-        raise transport_error(
-            f"The HIXL transfer of object {object_id} from {engine_id or 'its owner'} failed: {error}"
-        ) from error
+        status = error.status.name if isinstance(error, EngineError) else ""
+        raise transport_error(_text(object_id, engine_id, status, "failed", str(error))) from error
 
 
-def raise_unless_done(state: str, fetch: Any, object_id: str) -> None:
+def raise_unless_done(state: str, fetch: Any, object_id: str, engine_id: str) -> None:
     """RayDirectTransportError with the cause for a transfer that failed or was aborted."""
     if state == "DONE":
         return
-    _, cause = fetch.error
-    what = "was aborted" if state == "ABORTED" else "failed (the source actor may have died)"
-    raise transport_error(f"The HIXL transfer of object {object_id} {what}: {cause}")
+    status, cause = fetch.error
+    what = "was aborted" if state == "ABORTED" else "failed"
+    raise transport_error(_text(object_id, engine_id, status, what, cause))

@@ -1,47 +1,61 @@
-"""Why: three mistakes make Ray wait for a minute and then blame nobody, because it notices them too late or not at all:
-a receiving actor without tensor transport, an object passed as a keyword argument, and an engine that outlives
-ray.shutdown(). Ray has no hook for them, so three of its methods are wrapped where the mistake can still be seen."""
+"""Why: mistakes make Ray wait for a minute and then blame nobody, because it notices them too late or not at all: a
+receiving actor without tensor transport, an object passed as a keyword argument; and things Ray does not do for a transport
+that is not its own: end it with ray.shutdown(), give away objects without asking each receiver first, find an actor by
+its name with its tensor transport. Ray has no hook for them, so methods of it are wrapped where they can be put right."""
 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
+import ray
 from ray._raylet import ObjectRef
-from ray.actor import ActorHandle
+from ray.actor import ActorClass, ActorHandle
+from ray.experimental import internal_kv
 from ray.experimental.rdt.rdt_manager import RDTManager
+from ray.remote_function import RemoteFunction
 
-from onesided.ray import process
+from onesided.ray import process, statistics
 
 BACKEND = "HIXL"
 _MARK = "__onesided_guard__"
+_NAMESPACE = b"onesided"
+
+# The actor that this thread is giving objects of ours to.
+_receiver = threading.local()
 
 
 def install() -> None:
     """Idempotent."""
+    if getattr(RDTManager, _MARK, False):
+        return
+    setattr(RDTManager, _MARK, True)
     _wrap(RDTManager, "queue_or_trigger_out_of_band_tensor_transfer", _with_receiver_check)
     _wrap(ActorHandle, "_actor_method_call", _with_keyword_check)
+    _wrap(ActorClass, "_remote", _without_objects("the constructor of"))
+    _wrap(ActorClass, "_remote", _that_is_remembered)
+    _wrap(ray, "get_actor", _with_what_was_remembered)
+    _wrap(RemoteFunction, "_remote", _without_objects("the task"))
+    _wrap(RDTManager, "wait_until_custom_transports_registered", _without_asking_receivers)
     _wrap(RDTManager, "shutdown", _with_engine_end)
 
 
-def _wrap(owner: type, name: str, wrapper: Callable[[Callable], Callable]) -> None:
+def _wrap(owner: Any, name: str, wrapper: Callable[[Callable], Callable]) -> None:
     original = getattr(owner, name)
-    if hasattr(original, _MARK):
-        return
     wrapped = functools.wraps(original)(wrapper(original))
-    setattr(wrapped, _MARK, True)
     setattr(owner, name, wrapped)
 
 
-def _is_ours(value: Any) -> bool:
-    """An object of this transport that this process owns or has borrowed."""
+def _transport_of(value: Any) -> str | None:
+    """The transport of an object that this process owns or has borrowed; None for everything else."""
     if not isinstance(value, ObjectRef):
-        return False
+        return None
     from ray._private.worker import global_worker
 
     meta = global_worker.rdt_manager.get_rdt_metadata(value.hex())
-    return meta is not None and meta.tensor_transport_backend == BACKEND
+    return None if meta is None else meta.tensor_transport_backend
 
 
 def _name(actor: ActorHandle) -> str:
@@ -51,23 +65,38 @@ def _name(actor: ActorHandle) -> str:
 
 def _with_receiver_check(original: Callable) -> Callable:
     def queue_or_trigger(self: RDTManager, dst_actor: ActorHandle, task_args: tuple[Any, ...]) -> None:
+        transports = set(map(_transport_of, task_args)) - {None}
         # Ray would queue the receive behind the very task that waits for it, for 60 s.
-        if not dst_actor._ray_enable_tensor_transport and any(map(_is_ours, task_args)):
+        if BACKEND in transports and not dst_actor._ray_enable_tensor_transport:
             raise ValueError(
                 f"actor {_name(dst_actor)} is given a {BACKEND} object but was created without tensor transport, so it "
                 "has no thread to receive it on. Decorate its class with @onesided.ray.actor, or with "
                 "@ray.remote(enable_tensor_transport=True)."
             )
-        return original(self, dst_actor, task_args)
+        _receiver.actor = dst_actor if transports == {BACKEND} else None
+        try:
+            return original(self, dst_actor, task_args)
+        finally:
+            _receiver.actor = None
 
     return queue_or_trigger
+
+
+def _without_asking_receivers(original: Callable) -> Callable:
+    def wait_until_registered(self: RDTManager, actor: ActorHandle) -> None:
+        # Ray would block this .remote() until the receiver's system thread is free to say that it knows the transport, for
+        # ever if that thread is busy for ever. Whoever unpickles an object's metadata imports this package, and knows.
+        if getattr(_receiver, "actor", None) is not actor:
+            original(self, actor)
+
+    return wait_until_registered
 
 
 def _with_keyword_check(original: Callable) -> Callable:
     def actor_method_call(self: ActorHandle, method_name: str, args: Any = None, kwargs: Any = None, **options: Any):
         # Ray transfers positional arguments only: the task would wait for an object that nobody sends.
         for keyword, value in (kwargs or {}).items():
-            if _is_ours(value):
+            if _transport_of(value) == BACKEND:
                 raise ValueError(
                     f"{_name(self)}.{method_name}({keyword}=...) is given a {BACKEND} object by keyword; Ray transfers "
                     "positional arguments only. Pass it by position."
@@ -77,9 +106,53 @@ def _with_keyword_check(original: Callable) -> Callable:
     return actor_method_call
 
 
+def _without_objects(what: str) -> Callable[[Callable], Callable]:
+    def with_argument_check(original: Callable) -> Callable:
+        def remote(self: Any, args: Any = None, kwargs: Any = None, **options: Any):
+            # Ray sends such objects to methods of actors alone: these would wait for ever, or fail over a missing field.
+            if any(_transport_of(value) == BACKEND for value in [*(args or ()), *(kwargs or {}).values()]):
+                name = getattr(self, "_function_name", None) or self.__ray_metadata__.class_name
+                raise ValueError(
+                    f"{what} {name} is given a {BACKEND} object; Ray transfers them only to methods of actors that exist. "
+                    "Pass it to a method, or inside a list and ray.get it there."
+                )
+            return original(self, args=args, kwargs=kwargs, **options)
+
+        return remote
+
+    return with_argument_check
+
+
+def _named(actor: ActorHandle) -> bytes:
+    return b"onesided:receives:" + actor._actor_id.binary()
+
+
+def _that_is_remembered(original: Callable) -> Callable:
+    def remote(self: ActorClass, args: Any = None, kwargs: Any = None, **options: Any) -> ActorHandle:
+        handle = original(self, args=args, kwargs=kwargs, **options)
+        if options.get("name") and handle._ray_enable_tensor_transport:
+            internal_kv._internal_kv_put(_named(handle), b"1", namespace=_NAMESPACE)
+        return handle
+
+    return remote
+
+
+def _with_what_was_remembered(original: Callable) -> Callable:
+    def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
+        # In another process than the actor's creator, Ray's handle has forgotten that the actor has tensor transport, and
+        # Ray refuses its methods.
+        handle = original(name, namespace)
+        if not handle._ray_enable_tensor_transport:
+            handle._ray_enable_tensor_transport = internal_kv._internal_kv_exists(_named(handle), namespace=_NAMESPACE)
+        return handle
+
+    return get_actor
+
+
 def _with_engine_end(original: Callable) -> Callable:
     def shutdown(self: RDTManager) -> None:
         original(self)
         process.close()
+        statistics.forget()
 
     return shutdown

@@ -30,6 +30,7 @@ class NpuMemory:
         self._ready = False
         self._lock = threading.Lock()
         self._registered: dict[Any, Any] = {}  # by pool id
+        self._ended = 0  # registrations of pools that are gone
         self._receive_pools: dict[int, Any] = {}  # by device index
 
     def span(self, tensor: torch.Tensor) -> Span:
@@ -54,13 +55,18 @@ class NpuMemory:
             return
         npu = self._installed()
         with self._lock:
+            self._forget_pools_but(set(npu.pools()))
             if pool_id not in self._registered:
                 self._registered[pool_id] = npu.register_pool(self._engine, pool_id)
+
+    def _forget_pools_but(self, living: set[Any]) -> None:
+        for pool_id in self._registered.keys() - living:
+            self._ended += self._registered.pop(pool_id).registrations
 
     def registrations(self) -> int:
         """Segments of pools registered so far, those given up included."""
         with self._lock:
-            return sum(registration.registrations for registration in self._registered.values())
+            return self._ended + sum(known.registrations for known in self._registered.values())
 
     def close(self) -> None:
         """Stops listening to pools. The engine must still be open."""
@@ -97,5 +103,21 @@ class NpuMemory:
             pool = self._receive_pools[index]
         import torch_npu
 
+        npu = self._installed()
+        grown_before = npu.pool_stats(pool)["num_device_alloc"]
         with torch.npu.device(index), torch_npu.npu.use_mem_pool(pool):
             yield f"npu:{index}"
+        # It grew because no free segment was large enough: objects of many sizes would leave one behind for each.
+        if npu.pool_stats(pool)["num_device_alloc"] != grown_before:
+            npu.trim(pool)
+
+    def trim(self) -> int:
+        """Gives unused segments of the receive pools back; bytes given back."""
+        with self._lock:
+            pools = list(self._receive_pools.values())
+        return sum(self._installed().trim(pool) for pool in pools)
+
+    def deregistrations(self) -> int:
+        """Segments of pools that were given up so far."""
+        with self._lock:
+            return self._ended + sum(known.registrations - known.segments for known in self._registered.values())

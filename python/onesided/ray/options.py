@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+
+from onesided.engine import EngineError
 
 
 def _at_least_zero(text: str) -> int:
@@ -46,10 +50,18 @@ class Options:
     """Memory stays registered after its last object, as long as it lives."""
     receive_pool: bool = True
     """Receive buffers come from a pool; off: from torch, page faults and a registration for each."""
+    receive_pool_bytes: int = 0
+    """The most that host receive buffers may take; 0: no limit of ours."""
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> Options:
-        """Raises ValueError naming the variable, its value and what it may be."""
+        """Raises ValueError naming the variable, its value and what it may be; also for a variable that begins like ours and
+        is none."""
+        known = [variable for variable, _ in _VARIABLES.values()]
+        for variable in environment:
+            if variable.startswith(_PREFIX) and variable not in known:
+                closest = difflib.get_close_matches(variable, known, 1)
+                raise ValueError(f"{variable}: no such setting" + (f"; did you mean {closest[0]}?" if closest else ""))
         values: dict[str, Any] = {}
         for field, (variable, convert) in _VARIABLES.items():
             text = environment.get(variable)
@@ -62,6 +74,20 @@ class Options:
         return Options(**values)
 
 
+@contextlib.contextmanager
+def naming_the_variable(options: Options) -> Iterator[None]:
+    """What the engine refuses of these options becomes a ValueError that names the variable they came from."""
+    try:
+        yield
+    except EngineError as error:
+        for field in ("transports", "host"):
+            value = getattr(options, field)
+            if value is not None and value in str(error):
+                raise ValueError(f"{_VARIABLES[field][0]}={value!r}: {error}") from error
+        raise
+
+
+_PREFIX = "ONESIDED_RAY_"
 _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "remote_engines": ("ONESIDED_REMOTE_ENGINE_CACHE_MAXSIZE", _at_least_zero),
     "connect_timeout_s": ("ONESIDED_RAY_CONNECT_TIMEOUT_S", _seconds),
@@ -70,5 +96,6 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "transports": ("ONESIDED_RAY_TRANSPORTS", str),
     "keep_registrations": ("ONESIDED_RAY_KEEP_REGISTRATIONS", _switch),
     "receive_pool": ("ONESIDED_RAY_RECEIVE_POOL", _switch),
+    "receive_pool_bytes": ("ONESIDED_RAY_RECEIVE_POOL_BYTES", _at_least_zero),
 }
 assert set(_VARIABLES) == {field.name for field in fields(Options)}

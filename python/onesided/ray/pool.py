@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from onesided import _core
+from onesided.npu import extension
 from onesided.ray import device as npu_device
 from onesided.ray import process, targets
 
@@ -23,11 +24,14 @@ class TransferPool:
 
     def __init__(self, device: str | torch.device = "cpu", *, alignment: int | None = None) -> None:
         """device: "cpu", or an npu with its index ("npu:0"). alignment (bytes) of npu tensors: 2 MiB, as the driver wants
-        it of memory that is registered alone. ValueError: another device, or an alignment for the cpu."""
-        if not re.fullmatch(r"cpu|npu:\d+", str(device)):
-            raise ValueError(f'device={str(device)!r}: a pool is of "cpu" or of one npu, with its index ("npu:0")')
-        if str(device) != "cpu":
-            npu_device.import_torch_npu()  # torch.device knows the name "npu" from it
+        it of memory that is registered alone. ValueError: another device, one that is not there, or an alignment for the
+        cpu. ImportError: no torch_npu, or no runtime for it."""
+        name = str(device)
+        if not re.fullmatch(r"cpu|npu:\d+", name):
+            raise ValueError(f'device={name!r}: a pool is of "cpu" or of one npu, with its index ("npu:0")')
+        if name != "cpu":
+            extension.load()  # torch.device knows the name "npu" from torch_npu
+            npu_device.parse(name)
         self.device = torch.device(device)
         here = process.current()
         if self.device.type == "cpu":
@@ -49,28 +53,47 @@ class TransferPool:
         with torch.npu.device(self.device.index), torch_npu.npu.use_mem_pool(self._npu):
             yield self
 
-    def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """A tensor in the pool, its values undefined. RuntimeError: no memory left."""
+    def empty(self, *shape: int | Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """A tensor in the pool, its values undefined; the shape as torch.empty takes it. RuntimeError: no memory left."""
+        sizes = torch.Size(shape if not shape or isinstance(shape[0], int) else shape[0])
         if self.device.type == "cpu":
-            return targets.host_tensors(self._host, [(torch.Size(shape), dtype)])[0]
+            return targets.host_tensors(self._host, [(sizes, dtype)])[0]
         with self.use():
-            return torch.empty(tuple(shape), dtype=dtype, device=self.device)
+            return torch.empty(sizes, dtype=dtype, device=self.device)
 
     def copy_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same values (from any device) in the pool, dense."""
-        return self.empty(tensor.shape, tensor.dtype).copy_(tensor.detach())
+        return self.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
 
     def adopt(self, module: torch.nn.Module) -> dict[str, torch.Tensor]:
         """Moves a module's parameters and buffers into the pool (and so to its device), in place: optimizers and tied
-        weights keep working. The state by name, tied weights once each name, sharing memory."""
-        moved: dict[int, torch.Tensor] = {}
-        for tensor in [*module.parameters(), *module.buffers()]:
-            if id(tensor) not in moved:
-                moved[id(tensor)] = tensor
-                tensor.data = self.copy_of(tensor)
+        weights keep working. The state by name, tied weights once each name, sharing memory. ValueError, with nothing
+        moved: a meta tensor, or two that are parts of one storage, which moving would part."""
+        tensors = {id(tensor): tensor for tensor in [*module.parameters(), *module.buffers()]}
+        storages: set[int] = set()
+        for tensor in tensors.values():
+            storage = tensor.untyped_storage()
+            if tensor.is_meta:
+                raise ValueError(f"the module has a meta tensor of shape {tuple(tensor.shape)}: give it values first")
+            if storage.nbytes() and storage.data_ptr() in storages:
+                raise ValueError(
+                    "two of the module's tensors are views of one storage; make them one parameter, or clone() one"
+                )
+            storages.add(storage.data_ptr())
+        for tensor in tensors.values():
+            tensor.data = self.copy_of(tensor)
         return {name: value.detach() for name, value in module.state_dict(keep_vars=True).items()}
 
 
 def pool(device: str | torch.device = "cpu", **options: Any) -> TransferPool:
     """A TransferPool; its options are TransferPool's."""
     return TransferPool(device, **options)
+
+
+def trim() -> int:
+    """Gives receive memory that no tensor uses back to the system, of the host and of the npus; bytes given back."""
+    here = process.peek()
+    if here is None:
+        return 0
+    host = here.receive_pool.trim() if here.receive_pool is not None else 0
+    return host + here.npu.trim()

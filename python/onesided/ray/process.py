@@ -3,6 +3,8 @@ connection, so that neither a driver that only coordinates nor one that has shut
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import threading
 from collections.abc import Sequence
@@ -16,8 +18,9 @@ from onesided import _core
 from onesided.engine import Engine
 from onesided.ray import secret
 from onesided.ray.memories import Memories, Span
+from onesided.ray.metadata import HixlTransportMetadata
 from onesided.ray.npu_memory import NpuMemory
-from onesided.ray.options import Options
+from onesided.ray.options import Options, naming_the_variable
 
 
 class Process:
@@ -26,6 +29,7 @@ class Process:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.pid = os.getpid()
+        self.in_cluster = internal_kv._internal_kv_initialized()
         self.engine = _start_engine(options)
         self.engine_id: str = self.engine.id
         self.exchange = _core.Exchange(
@@ -33,12 +37,34 @@ class Process:
         )
         self.memories = Memories(self.exchange.memory_gone)
         self.npu = NpuMemory(self.engine, self.memories)
-        self.receive_pool = _core.ReceivePool(self.exchange) if options.receive_pool else None
+        self.receive_pool = (
+            _core.ReceivePool(self.exchange, options.receive_pool_bytes) if options.receive_pool else None
+        )
+        # Dense copies of tensors that were not, by object: they are what readers read.
+        self.packed: dict[str, list[torch.Tensor]] = {}
 
     def spans(self, tensors: Sequence[torch.Tensor]) -> list[Span]:
         """Where the bytes of dense tensors lie, and in what memory."""
         host, npu = self.memories.host_span, self.npu.span
         return [host(tensor) if tensor.device.type == "cpu" else npu(tensor) for tensor in tensors]
+
+    def fetch(
+        self,
+        object_id: str,
+        metadata: HixlTransportMetadata,
+        buffers: Sequence[torch.Tensor],
+        connect_timeout_ms: int | None = None,
+    ) -> _core.Fetch:
+        """Starts to read an object into dense buffers; blocks until it is connected, or for as long as it may. EngineError."""
+        return self.exchange.fetch(
+            object_id,
+            metadata.engine_id,
+            metadata.meta_version,
+            metadata.serialized_mem_descs,
+            self.spans(buffers),
+            self.connect_timeout_ms if connect_timeout_ms is None else connect_timeout_ms,
+            self.transfer_timeout_ms,
+        )
 
     @property
     def connect_timeout_ms(self) -> int:
@@ -50,8 +76,10 @@ class Process:
         return round(1000 * (ray_constants.RDT_FETCH_FAIL_TIMEOUT_SECONDS if seconds is None else seconds))
 
     def close(self) -> None:
-        """Ends the engine: listener, threads, connections. Transfers under way fail with CLOSED."""
-        pass
+        """Ends the engine: listener, threads, connections, whoever still holds a reader or a received tensor. Transfers
+        under way fail. Received tensors stay. Idempotent."""
+        self.npu.close()
+        self.engine.close()
 
 
 _lock = threading.Lock()
@@ -64,6 +92,11 @@ def current() -> Process:
     global _current
     process = _current
     if process is not None and process.pid == os.getpid():
+        if not process.in_cluster and internal_kv._internal_kv_initialized():
+            raise RuntimeError(
+                f"a pool, publisher or object was made before ray.init(), so this process listens on {process.engine_id}, "
+                "where other nodes cannot come, and knows no secret of the cluster; make them after ray.init()"
+            )
         return process
     with _lock:
         # After a fork the child starts its own; the parent's engine is the parent's.
@@ -87,12 +120,17 @@ def close() -> None:
         process.close()
 
 
+# Before Ray's own hook, which was made when ray was imported: a program may end without ray.shutdown().
+atexit.register(close)
+
+
 def _start_engine(options: Options) -> Engine:
     """Listens on the address at which this node is known to Ray. With Ray, peers on other nodes may come: the cluster's
     secret admits them. Without, only this host's."""
     settings = {} if options.transports is None else {"transports": options.transports}
-    if not internal_kv._internal_kv_initialized():
-        return Engine(options.host or "127.0.0.1", settings)
-    host = options.host or ray.util.get_node_ip_address()
-    with secret.SecretFile(secret.cluster_secret()) as file:
+    with contextlib.ExitStack() as while_it_reads, naming_the_variable(options):
+        if not internal_kv._internal_kv_initialized():
+            return Engine(options.host or "127.0.0.1", settings)
+        host = options.host or ray.util.get_node_ip_address()
+        file = while_it_reads.enter_context(secret.SecretFile(secret.cluster_secret()))
         return Engine(host, settings | {"auth_secret_file": file.path})

@@ -22,28 +22,34 @@ _lock = threading.Lock()
 
 
 def register_hixl_tensor_transport(
-    devices: Iterable[str] = SUPPORTED_DEVICES, *, device: int | str | None = None
+    devices: str | Iterable[str] = SUPPORTED_DEVICES, *, device: int | str | None = None
 ) -> None:
     """Registers "HIXL" with Ray in this process. Idempotent; a later call may change the devices.
 
-    devices: the kinds of tensors it carries, out of "npu" and "cpu" (ValueError for others). With "npu", and where
+    devices: the kinds of tensors it carries, one or several of "npu" and "cpu" (ValueError for others). With "npu", and where
     torch_npu is installed, the aligned-pool decorator is installed too (onesided.npu.install()).
     device: the npu (index, or "npu:1") that npu objects are received on. Default: the one the actor has set.
     """
-    devices = [str(name) for name in devices]
-    if not devices or (unknown := [name for name in devices if name not in SUPPORTED_DEVICES]):
-        raise ValueError(
-            f"devices={devices}: HIXL carries {' and '.join(SUPPORTED_DEVICES)} tensors"
-            + (f", not {', '.join(unknown)}" if devices else "; name at least one")
-        )
+    devices = check_devices(devices)
     if device is not None:
-        npu_device.choose(_npu_index(device))
+        npu_device.choose(npu_device.parse(device))
     register(devices)
     if "npu" in devices and _torch_npu_usable():
         from onesided import npu
 
         npu.install()
         npu_device.remember_current()
+
+
+def check_devices(devices: str | Iterable[str]) -> list[str]:
+    """The kinds of tensors as a list. ValueError: none, or one that HIXL does not carry."""
+    names = [devices] if isinstance(devices, str) else [str(name) for name in devices]
+    if not names or (unknown := [name for name in names if name not in SUPPORTED_DEVICES]):
+        raise ValueError(
+            f"devices={names}: HIXL carries {' and '.join(SUPPORTED_DEVICES)} tensors"
+            + (f", not {', '.join(unknown)}" if names else "; name at least one")
+        )
+    return names
 
 
 def register(devices: list[str]) -> None:
@@ -62,16 +68,6 @@ def register(devices: list[str]) -> None:
             rdt.transport_manager_info[BACKEND] = known._replace(devices=devices)
         guard.install()
     npu_device.watch()
-
-
-def _npu_index(device: int | str) -> int:
-    if isinstance(device, int) and device >= 0:
-        return device
-    if isinstance(device, str):
-        parsed = torch.device(device) if ":" in device else None
-        if parsed is not None and parsed.type == "npu" and parsed.index is not None:
-            return parsed.index
-    raise ValueError(f'device={device!r}: give the npu\'s index (1) or name ("npu:1")')
 
 
 def _torch_npu_usable() -> bool:

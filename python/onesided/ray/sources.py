@@ -4,6 +4,7 @@ made so before anything is registered, because Ray keeps the tensors of a failed
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -11,16 +12,18 @@ from onesided.ray.memories import Span
 from onesided.ray.process import Process
 
 
+@dataclass(frozen=True)
 class Source:
-    """The tensors of one object, ready to be published. A value; `keep_alive` must live as long as the object."""
+    """The tensors of one object, ready to be published. A value."""
 
-    def __init__(
-        self, spans: list[Span], device: str | None, devices: tuple[str, ...] | None, keep_alive: list
-    ) -> None:
-        self.spans = spans
-        self.device = device
-        self.devices = devices
-        self.keep_alive = keep_alive
+    spans: list[Span]
+    meta: list[tuple[torch.Size, torch.dtype]]
+    device: str | None
+    """The type of device; the first that is not the cpu where there are several."""
+    devices: tuple[str, ...] | None
+    """One type a tensor, where there are several."""
+    keep_alive: list[torch.Tensor]
+    """Dense copies of tensors that were not dense: they are what readers read, so they must live as long as the object."""
 
 
 def prepare(tensors: Sequence[torch.Tensor], here: Process, supported: Sequence[str]) -> Source:
@@ -28,13 +31,13 @@ def prepare(tensors: Sequence[torch.Tensor], here: Process, supported: Sequence[
     (strides, lazy conjugates and negatives) are copied as they are now. ValueError names the tensor and what to do."""
     for index, tensor in enumerate(tensors):
         _check(index, tensor, supported)
+    meta = [(tensor.shape, tensor.dtype) for tensor in tensors]
     types = [tensor.device.type for tensor in tensors]
     dense = [_dense(tensor) for tensor in tensors]
     synchronize(dense)
     packed = [now for now, before in zip(dense, tensors, strict=True) if now is not before]
-    kinds = set(types)
     device = next((kind for kind in types if kind != "cpu"), types[0] if types else None)
-    return Source(here.spans(dense), device, tuple(types) if len(kinds) > 1 else None, packed)
+    return Source(here.spans(dense), meta, device, tuple(types) if len(set(types)) > 1 else None, packed)
 
 
 def synchronize(tensors: Iterable[torch.Tensor]) -> None:
@@ -45,19 +48,18 @@ def synchronize(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def _check(index: int, tensor: torch.Tensor, supported: Sequence[str]) -> None:
-    if tensor.device.type not in supported:
-        raise ValueError(
-            f"{_name(index, tensor)} is on {tensor.device}; this process registered HIXL for {' and '.join(supported)}. "
-            "Move it, or call onesided.ray.register_hixl_tensor_transport(devices=[...]) with its device."
-        )
-    if tensor.layout is not torch.strided or tensor.is_quantized:
-        raise ValueError(
-            f"{_name(index, tensor)} has layout {tensor.layout}; send its dense parts, or tensor.to_dense()"
-        )
-
-
-def _name(index: int, tensor: torch.Tensor) -> str:
-    return f"tensor {index} ({tensor.dtype}, shape {tuple(tensor.shape)})"
+    name = f"tensor {index} ({tensor.dtype} on {tensor.device})"
+    kind = tensor.device.type
+    if kind not in supported:
+        known = kind in ("npu", "cpu")
+        cure = f'register_hixl_tensor_transport(devices=[..., "{kind}"])' if known else "move it to the cpu or an npu"
+        raise ValueError(f"{name}: this process registered HIXL for {' and '.join(supported)}; {cure}")
+    if tensor.is_nested:
+        raise ValueError(f"{name} is nested; send tensor.unbind(), a list of dense ones")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{name} has layout {tensor.layout}; send its dense parts, or tensor.to_dense()")
+    if tensor.is_quantized:
+        raise ValueError(f"{name} is quantized; send tensor.int_repr() with its scale, or tensor.dequantize()")
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ a user asks from inside an actor, of that actor."""
 from __future__ import annotations
 
 import collections
+import threading
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,28 +30,31 @@ class FetchRecord:
         return self.nbytes / self.elapsed_us / 1e3 if self.elapsed_us else 0.0
 
 
+_lock = threading.Lock()
 _fetches: collections.deque[FetchRecord] = collections.deque(maxlen=_FETCHES_REMEMBERED)
 _totals = collections.Counter({"fetches": 0, "fetched_bytes": 0, "fetches_failed": 0})
 _NUMBERS = (
-    "registrations", "deregistrations", "regions", "region_bytes", "memories", "objects", "objects_published",
-    "objects_released", "object_bytes", "peers", "connects", "connection_reuses", "evictions", "receive_pool_bytes",
+    "registrations", "deregistrations", "regions", "memories", "objects", "objects_published", "objects_released",
+    "object_bytes", "peers", "connects", "connection_reuses", "evictions", "receive_pool_bytes",
     "receive_pool_used_bytes",
 )  # fmt: skip
 
 
-def note_fetch(request: Any) -> None:
+def note_fetch(record: FetchRecord) -> None:
     """Remembers how a fetch ended; for the transport."""
-    fetch, metadata = request.fetch, request.metadata
-    state = fetch.state
-    _fetches.append(
-        FetchRecord(
-            request.obj_id, metadata.engine_id, len(metadata.tensor_meta), fetch.nbytes, fetch.elapsed_us, state
-        )
-    )
-    if state == "DONE":
-        _totals.update(fetches=1, fetched_bytes=fetch.nbytes)
-    else:
-        _totals.update(fetches_failed=1)
+    with _lock:
+        _fetches.append(record)
+        if record.state == "DONE":
+            _totals.update(fetches=1, fetched_bytes=record.nbytes)
+        else:
+            _totals.update(fetches_failed=1)
+
+
+def forget() -> None:
+    """Begins anew, as all other numbers do with a new engine."""
+    with _lock:
+        _fetches.clear()
+        _totals.update({name: -count for name, count in _totals.items()})
 
 
 def stats() -> dict[str, Any]:
@@ -58,18 +62,22 @@ def stats() -> dict[str, Any]:
     numbers: dict[str, Any] = dict.fromkeys(_NUMBERS, 0) | {"engine_id": None}
     here = process.peek()
     if here is not None:
-        numbers |= here.exchange.stats() | {
+        counted = here.exchange.stats()
+        numbers |= {name: counted[name] for name in _NUMBERS if name in counted} | {
             "engine_id": here.engine_id,
             "memories": len(here.memories),
             "regions": here.engine.stats()["regions"],
         }
         numbers["registrations"] += here.npu.registrations()
+        numbers["deregistrations"] += here.npu.deregistrations()
         if here.receive_pool is not None:
             pool = here.receive_pool.stats()
             numbers["registrations"] += pool["registrations"]
+            numbers["deregistrations"] += pool["registrations"] - pool["segments"]
             numbers["receive_pool_bytes"] = pool["reserved_bytes"]
             numbers["receive_pool_used_bytes"] = pool["used_bytes"]
-    return numbers | dict(_totals)
+    with _lock:
+        return numbers | dict(_totals)
 
 
 def object_stats(ref: Any) -> dict[str, Any]:
@@ -78,6 +86,8 @@ def object_stats(ref: Any) -> dict[str, Any]:
     object_id = ref if isinstance(ref, str) else ref.hex()
     here = process.peek()
     published = here.exchange.find(object_id) if here is not None else None
-    fetches = [asdict(record) | {"gbps": record.gbps} for record in _fetches if record.object_id == object_id]
+    with _lock:
+        records = [record for record in _fetches if record.object_id == object_id]
+    fetches = [asdict(record) | {"gbps": record.gbps} for record in records]
     nbytes, tensors = published if published else (0, 0)
     return {"published": published is not None, "nbytes": nbytes, "tensors": tensors, "fetches": fetches}

@@ -3,7 +3,6 @@ keeps state of its own beyond what is locked here; the bookkeeping is the core's
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,22 +21,30 @@ class HixlFetchRequest(FetchRequest):
     a request without ever waiting for it."""
 
     fetch: Any = field(default=None, repr=False)
-
     metadata: Any = field(default=None, repr=False)
+    noted: bool = field(default=False, repr=False)
+
+    def note_end(self) -> None:
+        """Enters it in the statistics, once."""
+        if not self.noted:
+            self.noted = True
+            statistics.note_fetch(_record(self.obj_id, self.metadata, self.fetch))
 
     def __del__(self) -> None:
         # Before `tensors` go: nothing may move into memory that is being freed.
         if self.fetch is not None:
             self.fetch.abort()
+            self.note_end()
+
+
+def _record(obj_id: str, metadata: HixlTransportMetadata, fetch: Any = None) -> statistics.FetchRecord:
+    """How a fetch ended; without one, that it could not even start."""
+    nbytes, elapsed_us, state = (0, 0, "FAILED") if fetch is None else (fetch.nbytes, fetch.elapsed_us, fetch.state)
+    return statistics.FetchRecord(obj_id, metadata.engine_id, len(metadata.tensor_meta), nbytes, elapsed_us, state)
 
 
 class HixlTensorTransport(TensorTransportManager):
     """One-sided READs through onesided's engine. Thread-safe; one per process, made by Ray."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        # Dense copies of tensors that were not, by object: they are what readers read.
-        self._packed: dict[str, list[torch.Tensor]] = {}
 
     def tensor_transport_backend(self) -> str:
         return BACKEND
@@ -68,23 +75,12 @@ class HixlTensorTransport(TensorTransportManager):
     def _publish(self, obj_id: str, tensors: list[torch.Tensor]) -> HixlTransportMetadata:
         here = process.current()
         source = sources.prepare(tensors, here, rdt.transport_manager_info[BACKEND].devices)
+        description, version = here.exchange.publish(obj_id, source.spans)
         if source.keep_alive:
-            with self._lock:
-                # A retried task describes the same object again: the first copies are the published ones.
-                self._packed.setdefault(obj_id, source.keep_alive)
-        try:
-            description, version = here.exchange.publish(obj_id, source.spans)
-        except BaseException:
-            with self._lock:
-                self._packed.pop(obj_id, None)
-            raise
+            # A retried task describes the same object again: the first copies are the published ones.
+            here.packed.setdefault(obj_id, source.keep_alive)
         return HixlTransportMetadata(
-            tensor_meta=[(tensor.shape, tensor.dtype) for tensor in tensors],
-            tensor_device=source.device,
-            serialized_mem_descs=description,
-            engine_id=here.engine_id,
-            meta_version=version,
-            tensor_devices=source.devices,
+            source.meta, source.device, description, here.engine_id, version, source.devices
         )
 
     def fetch_multiple_tensors(
@@ -99,23 +95,12 @@ class HixlTensorTransport(TensorTransportManager):
         metadata = tensor_transport_metadata
         if not isinstance(metadata, HixlTransportMetadata):
             raise TypeError(f"object {obj_id} was not sent by HIXL: its metadata is a {type(metadata).__name__}")
-        here = process.current()
-        with failures.as_transport_errors(obj_id, metadata.engine_id):
-            if target_buffers:
-                tensors = target_buffers
-                targets.check(tensors)
-                sources.synchronize(tensors)  # what still reads or writes them
-            else:
-                tensors = targets.allocate(metadata, here)
-            fetch = here.exchange.fetch(
-                obj_id,
-                metadata.engine_id,
-                metadata.meta_version,
-                metadata.serialized_mem_descs,
-                here.spans(tensors),
-                here.connect_timeout_ms,
-                here.transfer_timeout_ms,
-            )
+        try:
+            with failures.as_transport_errors(obj_id, metadata.engine_id):
+                tensors, fetch = _start(obj_id, metadata, target_buffers)
+        except Exception:
+            statistics.note_fetch(_record(obj_id, metadata))
+            raise
         return HixlFetchRequest(obj_id=obj_id, tensors=tensors, fetch=fetch, metadata=metadata)
 
     def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[torch.Tensor]:
@@ -125,8 +110,8 @@ class HixlTensorTransport(TensorTransportManager):
         state = fetch_request.fetch.wait(timeout_ms)
         if state == "RUNNING":
             raise TimeoutError(f"HIXL object {fetch_request.obj_id} has not arrived within {timeout} s")
-        statistics.note_fetch(fetch_request)
-        failures.raise_unless_done(state, fetch_request.fetch, fetch_request.obj_id)
+        fetch_request.note_end()
+        failures.raise_unless_done(state, fetch_request.fetch, fetch_request.obj_id, fetch_request.metadata.engine_id)
         return fetch_request.tensors
 
     def recv_multiple_tensors(
@@ -146,15 +131,26 @@ class HixlTensorTransport(TensorTransportManager):
         here = process.peek()
         if here is not None:
             here.exchange.release(obj_id)
-        with self._lock:
-            packed = self._packed.pop(obj_id, None)
-        del packed  # outside the lock: freeing a storage calls back
+            here.packed.pop(obj_id, None)
 
     def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
         """Returns when the buffers of the object's transfers that run now are quiet; later ones are not affected."""
         here = process.peek()
         if here is not None:
             here.exchange.abort(obj_id)
+
+
+def _start(
+    obj_id: str, metadata: HixlTransportMetadata, buffers: list[torch.Tensor] | None
+) -> tuple[list[torch.Tensor], Any]:
+    """The targets, new or the user's, and the fetch into them."""
+    here = process.current()
+    if buffers:
+        targets.check(buffers)
+        sources.synchronize(buffers)  # what still reads or writes them
+    else:
+        buffers = targets.allocate(metadata, here)
+    return buffers, here.fetch(obj_id, metadata, buffers)
 
 
 def _forget_failed_object(obj_id: str) -> None:

@@ -10,11 +10,13 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from onesided import _core
+from onesided.engine import EngineError, Status
 from onesided.ray import failures, process, sources, targets
 from onesided.ray.metadata import HixlTransportMetadata
 
@@ -37,23 +39,27 @@ class WeightPublisher:
     """Tensors that their owner updates in place and anybody with the handle may read. One writer at a time; thread-safe
     otherwise. The tensors must be dense and must not be replaced or resized while it lives."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Registers the tensors' memory (once: an aligned pool's segments already are). ValueError: not dense."""
+    def __init__(self, tensors: Mapping[str, torch.Tensor] | torch.nn.Module) -> None:
+        """Registers the tensors' memory (once: an aligned pool's segments already are); of a module, its state's. ValueError:
+        not dense."""
+        if isinstance(tensors, torch.nn.Module):
+            tensors = {name: value.detach() for name, value in tensors.state_dict(keep_vars=True).items()}
         for name, tensor in tensors.items():
             if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
                 raise ValueError(f"weight {name!r} is not dense: readers could not see updates of it")
         self._here = process.current()
         self._tensors = dict(tensors)
+        self._places = [_place(tensor) for tensor in self._tensors.values()]
         self._stamp = _core.VersionStamp()
         self._id = f"weights-{uuid.uuid4().hex}"
         self._writer = threading.Lock()
+        self._writing: int | None = None  # the thread that is in update()
         stamp_span = (self._stamp.address, self._stamp.nbytes, 0, self._stamp.address, self._stamp.nbytes, 0)
         stamp = self._publish("stamp", [stamp_span], [(torch.Size([self._stamp.nbytes]), torch.uint8)], "cpu", None)
         try:
             values = list(self._tensors.values())
             source = sources.prepare(values, self._here, ("npu", "cpu"))
-            meta = [(tensor.shape, tensor.dtype) for tensor in values]
-            weights = self._publish("weights", source.spans, meta, source.device, source.devices)
+            weights = self._publish("weights", source.spans, source.meta, source.device, source.devices)
         except BaseException:
             self.close()
             raise
@@ -73,15 +79,31 @@ class WeightPublisher:
         return self._stamp.version
 
     @contextlib.contextmanager
-    def update(self) -> Iterator[dict[str, torch.Tensor]]:
+    def update(self) -> Iterator[Mapping[str, torch.Tensor]]:
         """`with publisher.update() as weights:` write into them. Readers refuse them meanwhile; afterwards, once the
         devices have done the work, they are the next version. If the block raises, they stay refused until an update
-        succeeds, for they may be half written."""
+        succeeds, for they may be half written. ValueError: a tensor has been moved (resize_, share_memory_, .data =), so
+        readers would go on reading what it was; RuntimeError: this thread is in an update already."""
+        if self._writing == threading.get_ident():
+            raise RuntimeError("update() inside update(): one version is written at a time")
         with self._writer:
-            self._stamp.begin()
-            yield self._tensors
-            sources.synchronize(self._tensors.values())
-            self._stamp.end()
+            self._writing = threading.get_ident()
+            try:
+                self._stamp.begin()
+                yield MappingProxyType(self._tensors)
+                sources.synchronize(self._tensors.values())
+                self._check_places()
+                self._stamp.end()
+            finally:
+                self._writing = None
+
+    def _check_places(self) -> None:
+        for (name, tensor), place in zip(self._tensors.items(), self._places, strict=True):
+            if _place(tensor) != place:
+                raise ValueError(
+                    f"weight {name!r} has been moved to other memory than readers know of; write into it "
+                    "(copy_, add_, ...), or make a new publisher and send its handle"
+                )
 
     def close(self) -> None:
         """Readers are refused from now on. Idempotent."""
@@ -97,6 +119,10 @@ class WeightPublisher:
     def __del__(self) -> None:
         if hasattr(self, "_id"):
             self.close()
+
+
+def _place(tensor: torch.Tensor) -> tuple[int, int]:
+    return tensor.data_ptr(), tensor.nbytes
 
 
 class WeightReader:
@@ -131,6 +157,10 @@ class WeightReader:
             if before is not None and (newer_than is None or before > newer_than):
                 if before == self.version:
                     return before, self.weights
+                # Kernels of this process may still read what these buffers held before.
+                sources.synchronize(self._buffers[-1])
+                if len(self._buffers) == 1:
+                    self.version = None  # until the copy is whole
                 self._read(self._handle.weights, self._buffers[-1], deadline)
                 if self._read_stamp(deadline) == before:
                     self._buffers.reverse()
@@ -150,22 +180,26 @@ class WeightReader:
         return _core.VersionStamp.read(self._stamp.numpy().tobytes())
 
     def _read(self, metadata: HixlTransportMetadata, buffers: list[torch.Tensor], deadline: float) -> None:
-        here = self._here
-        with failures.as_transport_errors(self._id, metadata.engine_id):
-            fetch = here.exchange.fetch(
-                self._id,
-                metadata.engine_id,
-                metadata.meta_version,
-                metadata.serialized_mem_descs,
-                here.spans(buffers),
-                here.connect_timeout_ms,
-                here.transfer_timeout_ms,
-            )
+        left_ms = max(1, round(1000 * (deadline - time.monotonic())))
+        late = TimeoutError(f"reading weights from {metadata.engine_id} took longer than the time given")
+        try:
+            fetch = self._here.fetch(self._id, metadata, buffers, min(left_ms, self._here.connect_timeout_ms))
+        except EngineError as error:
+            if error.status == Status.TIMEOUT and time.monotonic() >= deadline:
+                raise late from error
+            raise _gone(metadata, str(error)) from error
         state = fetch.wait(max(0, round(1000 * (deadline - time.monotonic()))))
         if state == "RUNNING":
             fetch.abort()
-            raise TimeoutError(f"reading weights from {metadata.engine_id} took longer than the time given")
-        failures.raise_unless_done(state, fetch, self._id)
+            raise late
+        if state != "DONE":
+            raise _gone(metadata, fetch.error[1])
+
+
+def _gone(metadata: HixlTransportMetadata, cause: str) -> Exception:
+    return failures.transport_error(
+        f"the weights' publisher at {metadata.engine_id} was closed or is gone; get a new handle from its owner ({cause})"
+    )
 
 
 __all__ = ["WeightPublisher", "WeightReader", "WeightsHandle"]

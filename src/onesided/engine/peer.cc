@@ -275,6 +275,7 @@ Peer::Stats Peer::stats() const {
   for (const auto& link : links_)
     stats.bytes.emplace_back(link->transport, link->bytes.load(std::memory_order_relaxed));
   stats.not_used = not_used_;
+  stats.instance = instance_;
   MutexLock lock(mutex_);
   stats.transfers = transfers_.size();
   return stats;

@@ -90,6 +90,7 @@ class Peer {
     std::vector<std::pair<std::string, std::uint64_t>> bytes;   // by transport, in order of preference
     std::vector<std::pair<std::string, std::string>> not_used;  // transport, why
     std::size_t transfers = 0;                                  // under way
+    InstanceId instance;                                        // the life of the peer that we are connected to
   };
   Stats stats() const;
 

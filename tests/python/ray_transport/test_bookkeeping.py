@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,8 +91,12 @@ def test_a_failed_object_leaves_nothing_behind(pair: tuple[Any, Any], until: Cal
     before = ray.get(owner.stored_objects.remote())
     with pytest.raises(ValueError, match=r"tensor 1 .*sparse.*to_dense"):
         ray.get(owner.make.remote(lambda: [torch.ones(3), torch.eye(3).to_sparse()]))
-    with pytest.raises(ValueError, match="is on meta"):
+    with pytest.raises(ValueError, match=r"on meta\).*move it to the cpu or an npu"):
         ray.get(owner.make.remote(lambda: torch.empty(3, device="meta")))
+    with pytest.raises(ValueError, match=r"tensor 1 .*nested; send tensor.unbind"):
+        ray.get(owner.make.remote(lambda: [torch.ones(3, 4).t(), torch.nested.nested_tensor([torch.ones(2)])]))
+    with pytest.raises(ValueError, match="is quantized"):
+        ray.get(owner.make.remote(lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)))
     assert ray.get(owner.stored_objects.remote()) == before
     assert ray.get(owner.stats.remote())["objects"] == 0
 
@@ -134,3 +141,41 @@ def test_statistics_of_an_object(pair: tuple[Any, Any]) -> None:
     object_id = ref.hex()
     known = ray.get(pair[0].call.remote(lambda self: onesided.ray.object_stats(object_id)))
     assert (known["published"], known["nbytes"], known["tensors"]) == (True, 4000, 2)
+
+
+def test_statistics_from_many_threads(pair: tuple[Any, Any]) -> None:
+    """T0..T3: fetch and ask | all at once: no count is lost, and asking never fails."""
+    import onesided.ray
+
+    ref = pair[0].make.remote(lambda: torch.ones(10))
+    ray.get(ref)
+    before = onesided.ray.stats()["fetches"]
+
+    def fetch_and_ask() -> None:
+        for _ in range(50):
+            ray.get(ref)
+            onesided.ray.object_stats(ref)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(fetch_and_ask) for _ in range(4)]:
+            done.result()
+    assert onesided.ray.stats()["fetches"] - before == 200
+
+
+def test_receive_memory_follows_what_is_used(pair: tuple[Any, Any]) -> None:
+    """Objects of many sizes, one after the other and none kept, then none at all."""
+    import onesided.ray
+
+    onesided.ray.trim()
+    held = onesided.ray.stats()["receive_pool_bytes"]
+    for mib in (20, 24, 28, 32, 36, 40):
+        ray.get(pair[0].make.remote(lambda mib=mib: torch.ones(mib << 20, dtype=torch.uint8)))
+        assert onesided.ray.stats()["receive_pool_bytes"] - held <= 48 << 20
+    assert onesided.ray.trim() >= 40 << 20
+    assert onesided.ray.stats()["receive_pool_bytes"] <= held
+
+
+def test_statistics_are_named_in_the_docs(pair: tuple[Any, Any]) -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "ray.md").read_text()
+    section = text.split("## Statistics")[1].split("\n## ")[0].split("`onesided.ray.object_stats")[0]
+    assert set(re.findall(r"`(\w+)`", section)) == set(ray.get(pair[0].stats.remote()))

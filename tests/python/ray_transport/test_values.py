@@ -9,6 +9,8 @@ import pytest
 import ray
 import torch
 
+import onesided.ray
+
 pytestmark = pytest.mark.usefixtures("cluster")
 
 DTYPES = [
@@ -126,8 +128,6 @@ def test_a_third_actor_submits(pair: tuple[Any, Any]) -> None:
 
 
 def test_named_and_asyncio_actors(pair: tuple[Any, Any]) -> None:
-    import onesided.ray
-
     @onesided.ray.actor(num_cpus=0)
     class Waiter:
         async def total(self, tensor: torch.Tensor) -> float:
@@ -139,6 +139,64 @@ def test_named_and_asyncio_actors(pair: tuple[Any, Any]) -> None:
         # One at a time: Ray's asyncio actors can dispatch a task before the receive that it waits for (docs/ray.md).
         assert ray.get(found.total.remote(pair[0].make.remote(lambda: torch.ones(100)))) == 100.0
     del kept
+
+
+def test_an_actor_found_by_its_name_in_another_process(pair: tuple[Any, Any]) -> None:
+    """Ray's handle has forgotten there that the actor has tensor transport."""
+    from actors import Owner, Reader, by_value
+
+    kept = [Owner.options(name="source").remote(), Reader.options(name="sink", lifetime="detached").remote()]
+    ray.get([actor.pid.remote() for actor in kept])
+
+    @onesided.ray.actor(num_cpus=0)
+    class Finder:
+        def relay(self) -> Any:
+            source, sink = ray.get_actor("source"), ray.get_actor("sink")
+            mine = ray.put(torch.arange(5), _tensor_transport="HIXL")
+            return ray.get([sink.echo.remote(source.make.remote(containers)), sink.echo.remote(mine)])
+
+    assert ray.get(Finder.remote().relay.remote()) == [by_value(containers()), by_value(torch.arange(5))]
+    ray.kill(kept[1])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ONESIDED_REMOTE_ENGINE_CACHE_MAXSIZE": "0"},
+        {"ONESIDED_RAY_KEEP_REGISTRATIONS": "0"},
+        {"ONESIDED_RAY_RECEIVE_POOL": "0", "ONESIDED_RAY_TRANSPORTS": "cma", "ONESIDED_RAY_HOST": "127.0.0.1"},
+    ],
+    ids=str,
+)
+def test_settings_do_what_they_say(cluster: None, settings: dict[str, str]) -> None:
+    from actors import Owner, Reader
+
+    own = {"runtime_env": {"env_vars": settings}}
+    owner, reader = Owner.options(**own).remote(), Reader.options(**own).remote()
+    ray.get(owner.keep.remote("w", lambda: [torch.ones(1000) for _ in range(3)]))
+    for _ in range(3):
+        total = ray.get(reader.ask.remote(owner.give.remote("w"), lambda ts: sum(float(t.sum()) for t in ts)))
+        assert total == 3000.0
+    there, here = ray.get([owner.stats.remote(), reader.stats.remote()])
+    if "ONESIDED_REMOTE_ENGINE_CACHE_MAXSIZE" in settings:
+        assert (here["connects"], here["peers"]) == (3, 0)
+    else:
+        assert (here["connects"], here["peers"]) == (1, 1)
+    if "ONESIDED_RAY_RECEIVE_POOL" in settings:
+        assert here["receive_pool_bytes"] == 0
+        assert here["registrations"] == 9
+        assert there["engine_id"].startswith("127.0.0.1:")
+        assert [set(moved) for moved in ray.get(reader.call.remote(moved_by_transport))] == [{"cma"}]
+    if "ONESIDED_RAY_KEEP_REGISTRATIONS" in settings:
+        assert there["registrations"] > 3
+    else:
+        assert there["registrations"] == 3
+
+
+def moved_by_transport(self: Any) -> list[dict[str, int]]:
+    """Bytes by transport, from each engine that is not this process's own."""
+    stats = onesided.ray.process.current().engine.stats()
+    return [peer["bytes"] for engine_id, peer in stats["peers"].items() if engine_id != stats["id"]]
 
 
 def test_an_actor_gets_what_it_made_itself(pair: tuple[Any, Any]) -> None:

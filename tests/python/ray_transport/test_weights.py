@@ -51,9 +51,6 @@ def trainer(cluster: None) -> Any:
         def close(self) -> None:
             self.publisher.close()
 
-        def registrations(self) -> int:
-            return onesided.ray.stats()["registrations"]
-
     return Trainer.remote()
 
 
@@ -74,28 +71,7 @@ def rollout(trainer: Any) -> Any:
                 return -1, set(), f"{type(error).__name__}: {error}"
             return version, {float(value) for t in weights.values() for value in (t.min(), t.max())}, None
 
-        def pull_until(self, version: int) -> tuple[int, int, int]:
-            """Polls all the time: versions taken, torn copies, registrations after the first two."""
-            seen, registered = 0, 0
-            while self.reader.version is None or self.reader.version < version:
-                now, weights = self.reader.pull(30.0, newer_than=self.reader.version)
-                values = {float(value) for t in weights.values() for value in (t.min(), t.max())}
-                assert values == {float(now)}, f"a mixture was accepted as version {now}: {values}"
-                seen += 1
-                registered = registered if seen > 2 else onesided.ray.stats()["registrations"]
-            return seen, self.reader.torn_reads, onesided.ray.stats()["registrations"] - registered
-
     return Rollout.remote(ray.get(trainer.handle.remote()))
-
-
-def test_a_reader_that_polls_while_the_trainer_trains_sees_whole_versions_only(trainer: Any, rollout: Any) -> None:
-    before = ray.get(trainer.registrations.remote())
-    polled = rollout.pull_until.remote(100)
-    assert ray.get(trainer.train.remote(100)) == 100
-    seen, _, registered = ray.get(polled)
-    assert seen >= 1
-    assert registered == 0
-    assert ray.get(trainer.registrations.remote()) == before
 
 
 def test_a_version_is_waited_for_and_the_wait_ends(trainer: Any, rollout: Any) -> None:
@@ -160,6 +136,47 @@ def test_publisher_and_reader_in_one_process(cluster: None) -> None:
             thread.join()
 
 
+@pytest.mark.parametrize("double_buffer", [True, False])
+def test_a_copy_that_an_update_overtook_is_thrown_away(cluster: None, double_buffer: bool) -> None:
+    """T0: reads the stamp | T0: reads the weights | T1: an update | T0: reads the stamp again -> not accepted, read anew."""
+    import onesided.ray
+
+    weights = {"a": torch.zeros(100), "b": torch.zeros(100)}
+    with onesided.ray.WeightPublisher(weights) as publisher:
+        reader = onesided.ray.WeightReader(publisher.handle, double_buffer=double_buffer)
+        read = reader._read
+
+        def overtaken(metadata: Any, buffers: Any, deadline: float) -> None:
+            read(metadata, buffers, deadline)
+            if metadata is publisher.handle.weights and publisher.version < 3:
+                with publisher.update() as writable:
+                    for tensor in writable.values():
+                        tensor.add_(1)
+
+        reader._read = overtaken
+        version, taken = reader.pull(30.0)
+        assert (version, reader.torn_reads) == (3, 3)
+        assert {float(value) for tensor in taken.values() for value in tensor} == {3.0}
+
+
+def test_mistakes_with_a_publisher_are_told(cluster: None) -> None:
+    import onesided.ray
+
+    weight = torch.zeros(10)
+    with onesided.ray.WeightPublisher({"w": weight}) as publisher:
+        with pytest.raises(TypeError), publisher.update() as weights:
+            weights["w"] = torch.ones(10)  # type: ignore[index]
+        with pytest.raises(RuntimeError, match=r"update\(\) inside update\(\)"), publisher.update(), publisher.update():
+            pass
+        with pytest.raises(ValueError, match="weight 'w' has been moved"), publisher.update():
+            weight.resize_(1_000_000)
+    with onesided.ray.WeightPublisher(torch.nn.Linear(3, 2)) as publisher:
+        assert set(publisher.handle.names) == {"weight", "bias"}
+        reader = onesided.ray.WeightReader(publisher.handle)
+    with pytest.raises(RayDirectTransportError, match=r"the weights' publisher at .* was closed or is gone; get a new"):
+        reader.pull(5.0)
+
+
 def test_a_model_in_a_host_pool_registers_nothing_more(cluster: None) -> None:
     import onesided.ray
 
@@ -177,6 +194,11 @@ def test_a_model_in_a_host_pool_registers_nothing_more(cluster: None) -> None:
     ref = ray.put(state, _tensor_transport="HIXL")
     assert onesided.ray.stats()["registrations"] == registrations
     assert torch.equal(ray.get(ref)["0.weight"], state["0.weight"])
+    assert pool.empty(3, 4).shape == pool.empty((3, 4)).shape == (3, 4)
+    shared = torch.nn.Linear(2, 2)
+    shared.bias = torch.nn.Parameter(shared.weight.data[0])
+    with pytest.raises(ValueError, match="views of one storage"):
+        pool.adopt(shared)
     with pytest.raises(RuntimeError, match="host pool"), pool.use():
         pass
     for device in ("npu", "cuda:0"):

@@ -36,7 +36,6 @@ class EngineReading : public Reading {
         transfer_->error().value_or(Error{Status::kFailed, "the transfer ended without a cause of its own"}));
   }
   void cancel() override { transfer_->cancel(); }
-  std::uint64_t bytes_done() const override { return transfer_->bytes_done(); }
 
  private:
   const std::shared_ptr<Transfer> transfer_;
@@ -46,8 +45,6 @@ class EngineReading : public Reading {
 class RealEnginePort : public EnginePort {
  public:
   explicit RealEnginePort(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
-
-  std::string id() const override { return engine_->id(); }
 
   Result<std::uint64_t> register_range(const MemRange& range) override {
     ONESIDED_TRY_ASSIGN(handle, engine_->register_mem(range.address, range.nbytes, range.type));
@@ -60,7 +57,9 @@ class RealEnginePort : public EnginePort {
         .key = {.index = static_cast<std::uint32_t>(number), .generation = static_cast<std::uint32_t>(number >> 32)},
         .instance = instance_.load(std::memory_order_relaxed)};
     version_.fetch_add(1, std::memory_order_relaxed);
-    return engine_->deregister_mem(handle, timeout_of(deadline));
+    auto ended = engine_->deregister_mem(handle, timeout_of(deadline));
+    if (ended.status() == Status::kClosed) return {};
+    return ended;
   }
   bool covers(const MemRange& range) override {
     const std::pair<std::uint64_t, std::uint64_t> one{range.address, range.nbytes};
@@ -103,6 +102,13 @@ class RealEnginePort : public EnginePort {
     if (transfer->status() == TransferStatus::kFailed && transfer->bytes_done() == 0)
       if (auto error = transfer->error(); error && error->status() == Status::kStale) return *std::move(error);
     return std::unique_ptr<Reading>(std::make_unique<EngineReading>(std::move(transfer)));
+  }
+  bool connected_to_maker(const std::string& remote, const std::string& desc) override {
+    const auto regions = engine_->import_desc({reinterpret_cast<const std::uint8_t*>(desc.data()), desc.size()});
+    const auto stats = engine_->stats();
+    if (!regions.ok() || !stats.ok()) return false;
+    const auto peer = std::ranges::find(stats->peers, remote, &std::pair<std::string, Peer::Stats>::first);
+    return peer != stats->peers.end() && peer->second.instance == regions->instance();
   }
 
  private:

@@ -42,17 +42,16 @@ class Reading {
   virtual std::optional<Result<void>> wait(Deadline deadline) = 0;
   // Returns when nothing moves any more. No effect on one that has ended.
   virtual void cancel() = 0;
-  virtual std::uint64_t bytes_done() const = 0;
 };
 
 // Thread-safe. Outlives everything made from it.
 class EnginePort {
  public:
   virtual ~EnginePort() = default;
-  virtual std::string id() const = 0;
   // The handle is never 0. Errors as Engine::register_mem.
   virtual Result<std::uint64_t> register_range(const MemRange& range) = 0;
-  // Waits for whoever still moves bytes of it, at most until the deadline (BUSY: still registered).
+  // Waits for whoever still moves bytes of it, at most until the deadline (BUSY: still registered). A closed engine has
+  // forgotten the region already: success.
   virtual Result<void> deregister(std::uint64_t handle, Deadline deadline) = 0;
   // Whether the range lies in one registered region, whoever registered it.
   virtual bool covers(const MemRange& range) = 0;
@@ -66,11 +65,14 @@ class EnginePort {
   virtual void disconnect(const std::string& remote) = 0;
   // Regions registered after connect() can be read without connecting anew.
   virtual bool sees_new_regions() = 0;
-  // `desc` came from describe() of the remote engine and is checked here. PEER_LOST, NOT_CONNECTED, STALE: nothing has
-  // moved; the connection broke since it was made, or the description is of another life of the peer.
+  // `desc` came from describe() of the remote engine and is checked here. PEER_LOST, NOT_CONNECTED: nothing has moved,
+  // the connection broke since it was made. STALE: nothing has moved, see connected_to_maker().
   virtual Result<std::unique_ptr<Reading>> read(const std::string& remote, const std::string& desc,
                                                 std::vector<ReadItem> items,
                                                 std::optional<std::int64_t> timeout_ms) = 0;
+  // Whether the connection is to the very engine that made the description. If so, what is STALE was deregistered
+  // there; if not, the description or the connection is of an earlier life of the peer.
+  virtual bool connected_to_maker(const std::string& remote, const std::string& desc) = 0;
 };
 
 class Engine;

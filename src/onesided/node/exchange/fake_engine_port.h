@@ -23,7 +23,6 @@ class FakeReading : public Reading {
     return ended_;
   }
   void cancel() override { finish(Error{Status::kCancelled, "cancelled"}); }
-  std::uint64_t bytes_done() const override { return 0; }
   // The first call decides.
   void finish(Result<void> how) {
     MutexLock lock(mutex_);
@@ -41,8 +40,6 @@ class FakeReading : public Reading {
 // before threads start.
 class FakeEnginePort : public EnginePort {
  public:
-  std::string id() const override { return "127.0.0.1:1"; }
-
   Result<std::uint64_t> register_range(const MemRange& range) override {
     MutexLock lock(mutex_);
     if (fail_register.contains(range.address)) return Error{Status::kResourceExhausted, "as the test asked"};
@@ -55,6 +52,7 @@ class FakeEnginePort : public EnginePort {
   }
   Result<void> deregister(std::uint64_t handle, Deadline) override {
     MutexLock lock(mutex_);
+    if (busy.contains(handle)) return Error{Status::kBusy, "a reader does not let go"};
     if (!regions_.erase(handle)) return Error{Status::kNotFound, "no such region"};
     ++version_;
     return {};
@@ -81,6 +79,8 @@ class FakeEnginePort : public EnginePort {
   Result<void> connect(const std::string& remote, Deadline) override {
     MutexLock lock(mutex_);
     ++connects;
+    changed_.notify_all();
+    while (slow.contains(remote)) changed_.wait(lock);
     if (unreachable.contains(remote)) return Error{Status::kNotConnected, "nobody listens there"};
     connected_.insert(remote);
     return {};
@@ -100,7 +100,7 @@ class FakeEnginePort : public EnginePort {
     MutexLock lock(mutex_);
     if (stale_reads > 0) {
       --stale_reads;
-      return Error{Status::kStale, "made by an earlier life of the peer"};
+      return Error{Status::kStale, "gone"};
     }
     if (!connected_.contains(remote)) return Error{Status::kNotConnected, "not connected"};
     last_items = std::move(items);
@@ -109,13 +109,28 @@ class FakeEnginePort : public EnginePort {
     if (reads_finish) reading->finish({});
     return std::unique_ptr<Reading>(std::move(reading));
   }
+  bool connected_to_maker(const std::string&, const std::string&) override { return same_life; }
   void lose(const std::string& remote) {
     MutexLock lock(mutex_);
     connected_.erase(remote);
   }
 
+  // Waits until somebody connects to a slow peer; lets them all go on.
+  void wait_for_connect() {
+    MutexLock lock(mutex_);
+    while (connects == 0) changed_.wait(lock);
+  }
+  void quicken() {
+    MutexLock lock(mutex_);
+    slow.clear();
+    changed_.notify_all();
+  }
+
   std::set<std::uint64_t> fail_register;
+  std::set<std::uint64_t> busy;  // handles that cannot be deregistered
   std::set<std::string> unreachable;
+  std::set<std::string> slow;  // to connect to: until quicken()
+  bool same_life = false;
   bool dynamic = true;
   bool reads_finish = true;
   int stale_reads = 0;
@@ -134,6 +149,7 @@ class FakeEnginePort : public EnginePort {
   }
 
   Mutex mutex_;
+  CondVar changed_;
   std::map<std::uint64_t, MemRange> regions_ ONESIDED_GUARDED_BY(mutex_);
   std::set<std::string> connected_ ONESIDED_GUARDED_BY(mutex_);
   std::uint64_t next_handle_ ONESIDED_GUARDED_BY(mutex_) = 1;

@@ -51,7 +51,7 @@ Fetch::~Fetch() { abort(); }
 
 FetchState Fetch::wait(Deadline deadline) {
   if (FetchState now = state(); now != FetchState::kRunning) return now;
-  auto ended = reading_->wait(deadline);
+  auto ended = reading()->wait(deadline);
   if (!ended) return state();
   if (ended->ok()) {
     end(FetchState::kDone, std::nullopt);
@@ -67,14 +67,37 @@ FetchState Fetch::wait(Deadline deadline) {
 }
 
 void Fetch::abort() {
+  std::shared_ptr<Reading> reading;
   {
     MutexLock lock(mutex_);
     if (state_ != FetchState::kRunning) return;
     abort_asked_ = true;
+    while (posting_) posted_.wait(lock);
+    reading = reading_;
   }
+  // T0: connects | T1: abort() -> nothing moves, and begin_posting() will see to it that nothing does.
+  if (!reading) return;
   // T0: wait() | T1: abort(): the READ ends once; both see the same outcome, and end() takes the first to come.
-  reading_->cancel();
+  reading->cancel();
   wait(Deadline::never());
+}
+
+bool Fetch::begin_posting() {
+  MutexLock lock(mutex_);
+  posting_ = !abort_asked_;
+  return posting_;
+}
+
+void Fetch::end_posting(std::shared_ptr<Reading> reading) {
+  MutexLock lock(mutex_);
+  posting_ = false;
+  reading_ = std::move(reading);
+  posted_.notify_all();
+}
+
+std::shared_ptr<Reading> Fetch::reading() const {
+  MutexLock lock(mutex_);
+  return reading_;
 }
 
 void Fetch::end(FetchState state, std::optional<Error> error) {
@@ -94,9 +117,7 @@ void Fetch::end(FetchState state, std::optional<Error> error) {
   for (const RegionRefs::Held& region : held) regions_->drop(region);
 }
 
-bool Fetch::breaks_connection(Status status) {
-  return status == Status::kPeerLost || status == Status::kNotConnected || status == Status::kStale;
-}
+bool Fetch::breaks_connection(Status status) { return status == Status::kPeerLost || status == Status::kNotConnected; }
 
 FetchState Fetch::state() const {
   MutexLock lock(mutex_);
@@ -128,11 +149,18 @@ Result<std::shared_ptr<Fetch>> Fetches::start(FetchSpec spec) {
     fetch->end(FetchState::kDone, std::nullopt);
     return fetch;
   }
-  if (auto begun = begin(spec, *object, *items, *fetch); !begun) return begun.error().with_context(where);
+  enter(fetch);
+  if (auto begun = begin(spec, *object, *items, *fetch); !begun) {
+    fetch->end(begun.status() == Status::kCancelled ? FetchState::kAborted : FetchState::kFailed, begun.error());
+    return begun.error().with_context(where);
+  }
+  return fetch;
+}
+
+void Fetches::enter(const std::shared_ptr<Fetch>& fetch) {
   MutexLock lock(mutex_);
   std::erase_if(running_, [](const auto& entry) { return entry.second.expired(); });
-  running_.emplace(spec.object_id, fetch);
-  return fetch;
+  running_.emplace(fetch->object_id_, fetch);
 }
 
 Result<std::vector<ReadItem>> Fetches::hold_targets(const FetchSpec& spec, const ObjectDesc& object, Fetch& fetch) {
@@ -159,26 +187,36 @@ Result<std::vector<ReadItem>> Fetches::hold_targets(const FetchSpec& spec, const
 Result<void> Fetches::begin(const FetchSpec& spec, const ObjectDesc& object, const std::vector<ReadItem>& items,
                             Fetch& fetch) {
   const Deadline deadline = Deadline::after_ms(spec.connect_timeout_ms);
-  for (bool renewed = false;; renewed = true) {
+  std::optional<Error> first;
+  while (true) {
     auto pin = peers_.pin(spec.engine_id, spec.meta_version, deadline);
-    if (!pin) {
-      fetch.end(FetchState::kFailed, pin.error());
-      return pin.error();
-    }
-    auto reading = engine_.read(spec.engine_id, object.regions, items, spec.transfer_timeout_ms);
+    // What went wrong with the old connection says more than why there is no new one.
+    if (!pin) return first.value_or(pin.error());
+    auto reading = post(spec, object, items, fetch);
     if (reading) {
-      fetch.reading_ = *std::move(reading);
       MutexLock lock(fetch.mutex_);
       fetch.pin_ = *std::move(pin);
       return {};
     }
-    // The owner may have restarted on the same address since the connection was last used.
-    if (renewed || !Fetch::breaks_connection(reading.error().status())) {
-      fetch.end(FetchState::kFailed, reading.error());
-      return reading.error();
-    }
+    // The owner may have restarted on the same address since the connection was last used. STALE memory says nothing
+    // about the connection: others are using it.
+    const Status status = reading.status();
+    const bool other_life = status == Status::kStale && !engine_.connected_to_maker(spec.engine_id, object.regions);
+    if (first || !(other_life || Fetch::breaks_connection(status))) return reading.error();
+    first = reading.error();
     peers_.mark_broken(spec.engine_id);
   }
+}
+
+Result<std::shared_ptr<Reading>> Fetches::post(const FetchSpec& spec, const ObjectDesc& object,
+                                               const std::vector<ReadItem>& items, Fetch& fetch) {
+  if (!fetch.begin_posting()) return Error{Status::kCancelled, "aborted before anything had moved"};
+  auto posted = engine_.read(spec.engine_id, object.regions, items, spec.transfer_timeout_ms);
+  std::shared_ptr<Reading> reading;
+  if (posted) reading = *std::move(posted);
+  fetch.end_posting(reading);
+  if (!posted) return posted.error();
+  return reading;
 }
 
 std::size_t Fetches::abort(const std::string& object_id) {

@@ -59,6 +59,10 @@ class Fetch {
   friend class Fetches;
   Fetch() = default;
   void end(FetchState state, std::optional<Error> error);
+  // Posting is bracketed by these two: an abort either comes before it (false: do not post) or waits for it.
+  bool begin_posting();
+  void end_posting(std::shared_ptr<Reading> reading);
+  std::shared_ptr<Reading> reading() const;
   // The peer's connection can not be trusted after this error: the next fetch connects anew.
   static bool breaks_connection(Status status);
 
@@ -69,9 +73,11 @@ class Fetch {
   Clock::time_point started_ = Clock::now();
   RegionRefs* regions_ = nullptr;
   PeerCache* peers_ = nullptr;
-  std::shared_ptr<Reading> reading_;  // none when there is nothing to move
 
   mutable Mutex mutex_;
+  CondVar posted_;
+  bool posting_ ONESIDED_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Reading> reading_ ONESIDED_GUARDED_BY(mutex_);  // none before it was posted, or with nothing to move
   FetchState state_ ONESIDED_GUARDED_BY(mutex_) = FetchState::kRunning;
   bool abort_asked_ ONESIDED_GUARDED_BY(mutex_) = false;
   std::optional<Error> error_ ONESIDED_GUARDED_BY(mutex_);
@@ -89,15 +95,19 @@ class Fetches {
   Fetches& operator=(const Fetches&) = delete;
 
   // Connects if need be (blocks at most connect_timeout_ms) and starts to move. PARAM_INVALID: description and targets
-  // do not fit, or not a description. Otherwise the errors of register_mem, connect and transfer_async. A connection
-  // that broke unnoticed since its last use is renewed once.
+  // do not fit, or not a description. CANCELLED: aborted meanwhile. Otherwise the errors of register_mem, connect and
+  // transfer_async. A connection that broke unnoticed since its last use is renewed once.
   Result<std::shared_ptr<Fetch>> start(FetchSpec spec);
-  // Aborts the fetches of this object that run now, returns how many when all are quiet. Later ones are not affected.
+  // Aborts the fetches of this object that run now, those that still connect included; returns how many when all are
+  // quiet. Later ones are not affected.
   std::size_t abort(const std::string& object_id);
 
  private:
   Result<std::vector<ReadItem>> hold_targets(const FetchSpec& spec, const ObjectDesc& object, Fetch& fetch);
   Result<void> begin(const FetchSpec& spec, const ObjectDesc& object, const std::vector<ReadItem>& items, Fetch& fetch);
+  Result<std::shared_ptr<Reading>> post(const FetchSpec& spec, const ObjectDesc& object,
+                                        const std::vector<ReadItem>& items, Fetch& fetch);
+  void enter(const std::shared_ptr<Fetch>& fetch);
 
   EnginePort& engine_;
   RegionRefs& regions_;

@@ -87,6 +87,26 @@ TEST_F(FetchesTest, AStaleConnectionIsRenewedOnce) {
   EXPECT_EQ(fetches_.start(spec({{100}})).status(), Status::kStale);
 }
 
+// T0: a long fetch over the connection | T1: an object that is gone, its owner alive -> T2: the next fetch starts at
+// once.
+TEST_F(FetchesTest, AStaleObjectLeavesTheConnectionToTheOthers) {
+  engine_.reads_finish = false;
+  auto running = fetches_.start(spec({{100}})).value();
+  engine_.same_life = true;
+  engine_.stale_reads = 1;
+  EXPECT_EQ(fetches_.start(spec({{200}})).status(), Status::kStale);
+  auto next = fetches_.start(spec({{300}})).value();
+  EXPECT_EQ(engine_.connects, 1);
+  EXPECT_EQ(running->state(), FetchState::kRunning);
+}
+
+TEST_F(FetchesTest, WhyTheOldConnectionFailedIsToldWhenThereIsNoNewOne) {
+  EXPECT_TRUE(fetches_.start(spec({{100}})).ok());
+  engine_.stale_reads = 1;
+  engine_.unreachable.insert("owner:1");
+  EXPECT_EQ(fetches_.start(spec({{100}})).status(), Status::kStale);
+}
+
 TEST_F(FetchesTest, AConnectionThatWasLostUnnoticedIsRenewed) {
   EXPECT_TRUE(fetches_.start(spec({{100}})).ok());
   engine_.lose("owner:1");
@@ -123,6 +143,18 @@ TEST_F(FetchesTest, AbortWakesTheWaiter) {
   EXPECT_EQ(fetch->state(), FetchState::kAborted);
   EXPECT_EQ(engine_.regions(), 0u);
   waiter.join();
+}
+
+// T0: start() connects | T1: abort(object) -> it is quiet already, and T0 posts nothing when it is connected.
+TEST_F(FetchesTest, AbortReachesOneThatStillConnects) {
+  engine_.slow.insert("owner:1");
+  std::thread starter([&] { EXPECT_EQ(fetches_.start(spec({{100}})).status(), Status::kCancelled); });
+  engine_.wait_for_connect();
+  EXPECT_EQ(fetches_.abort("object"), 1u);
+  engine_.quicken();
+  starter.join();
+  EXPECT_TRUE(engine_.readings.empty());
+  EXPECT_EQ(engine_.regions(), 0u);
 }
 
 TEST_F(FetchesTest, AbortReachesOnlyWhatRunsNow) {

@@ -11,7 +11,7 @@
 namespace onesided {
 namespace {
 
-const Deadline kSoon = Deadline::after_ms(20);
+Deadline soon() { return Deadline::after_ms(20); }
 
 TEST(PeerCache, ReusesAConnection) {
   FakeEnginePort engine;
@@ -83,7 +83,7 @@ TEST(PeerCache, ARenewalWaitsForThoseInFlight) {
   engine.dynamic = false;
   PeerCache peers(engine, 10);
   auto old = peers.pin("a:1", 1, Deadline::never()).value();
-  EXPECT_EQ(peers.pin("a:1", 2, kSoon).status(), Status::kTimeout);
+  EXPECT_EQ(peers.pin("a:1", 2, soon()).status(), Status::kTimeout);
   std::thread later([&] { EXPECT_TRUE(peers.pin("a:1", 2, Deadline::never()).ok()); });
   old.release();
   later.join();

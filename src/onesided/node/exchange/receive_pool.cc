@@ -22,24 +22,25 @@ Result<std::shared_ptr<ReceivePool>> ReceivePool::create(std::shared_ptr<EngineP
       pool, create_host_pool({.alignment = kAlignment, .segment_bytes = kSegmentBytes, .max_bytes = max_bytes}));
   std::shared_ptr<ReceivePool> made(new ReceivePool(std::move(engine), std::move(pool)));
   EnginePort& port = *made->engine_;
-  ONESIDED_TRY_ASSIGN(
-      registration, PoolRegistration::create(
-                        *made->pool_, {.register_memory =
-                                           [&port](std::uint64_t address, std::uint64_t nbytes, MemType type) {
-                                             return port.register_range({address, nbytes, type});
-                                           },
-                                       .deregister_memory = [&port](std::uint64_t handle) -> Result<void> {
-                                         auto ended = port.deregister(handle, Deadline::after_ms(kDeregisterTimeoutMs));
-                                         // A closed engine has forgotten the region.
-                                         if (ended.status() == Status::kClosed) return {};
-                                         return ended;
-                                       }}));
+  ONESIDED_TRY_ASSIGN(registration,
+                      PoolRegistration::create(
+                          *made->pool_, {.register_memory =
+                                             [&port](std::uint64_t address, std::uint64_t nbytes, MemType type) {
+                                               return port.register_range({address, nbytes, type});
+                                             },
+                                         .deregister_memory =
+                                             [&port](std::uint64_t handle) {
+                                               return port.deregister(handle, Deadline::after_ms(kDeregisterTimeoutMs));
+                                             }}));
   made->registration_ = std::move(registration);
   return made;
 }
 
 Result<ReceivePool::Block> ReceivePool::allocate(std::uint64_t nbytes) {
+  const std::uint64_t segments_before = registration_->registrations_made();
   ONESIDED_TRY_ASSIGN(allocation, pool_->allocate(nbytes));
+  // It grew because no free segment was large enough: objects of many sizes would leave one behind for each.
+  if (registration_->registrations_made() != segments_before) pool_->trim();
   return Block(shared_from_this(), allocation.address, nbytes);
 }
 

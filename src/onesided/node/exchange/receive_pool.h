@@ -46,7 +46,8 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
   // max_bytes 0: no limit of ours.
   static Result<std::shared_ptr<ReceivePool>> create(std::shared_ptr<EnginePort> engine, std::uint64_t max_bytes);
 
-  // nbytes > 0. RESOURCE_EXHAUSTED with the pool's numbers.
+  // nbytes > 0. RESOURCE_EXHAUSTED with the pool's numbers. When it needs a new segment, unused ones go back to the
+  // system: what is reserved stays near what was used at once.
   Result<Block> allocate(std::uint64_t nbytes);
   // Gives segments without a block back to the system; bytes given back.
   std::uint64_t trim();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 
 // A reader that holds a region is asked to finish; one that does not within this time keeps it registered.
 constexpr std::int64_t kDeregisterTimeoutMs = 10'000;
+// How long the next user of its addresses waits for such a reader.
+constexpr std::int64_t kStuckTimeoutMs = 1'000;
 
 bool overlaps(const MemRange& a, const MemRange& b) { return a.address < b.end() && b.address < a.end(); }
 
@@ -50,6 +53,7 @@ void insert_sorted(std::vector<MemRange>& parts, const MemRange& part) {
 
 Result<RegionRefs::Held> RegionRefs::hold(const TensorSpan& span) {
   MutexLock lock(mutex_);
+  end_stuck(span.whole, lock);
   std::vector<MemRange> foreign;
   if (auto filled = fill(span, foreign, lock); !filled) {
     remove_unclaimed(span.whole, lock);
@@ -180,16 +184,33 @@ void RegionRefs::remove(ByAddress::iterator region, MutexLock& lock) {
   const std::uint64_t handle = leaving.handle;
   const MemRange range = leaving.range;
   lock.unlock();
-  if (auto ended = engine_.deregister(handle, Deadline::after_ms(kDeregisterTimeoutMs)); !ended)
+  const auto ended = engine_.deregister(handle, Deadline::after_ms(kDeregisterTimeoutMs));
+  if (!ended)
     log_line(LogLevel::kError, fmt::format("deregistering {} bytes at {:#x}: {}", range.nbytes, range.address,
                                            ended.error().to_string()));
   lock.lock();
+  if (ended.status() == Status::kBusy) stuck_.emplace_back(range, handle);
   regions_.erase(region);
   ++changes_;
   ++counts_.deregistrations;
   --counts_.regions;
   counts_.nbytes -= range.nbytes;
   changed_.notify_all();
+}
+
+void RegionRefs::end_stuck(const MemRange& range, MutexLock& lock) {
+  const auto in_the_way = [&range](const auto& stuck) { return overlaps(stuck.first, range); };
+  std::vector<std::pair<MemRange, std::uint64_t>> tried;
+  std::ranges::copy_if(stuck_, std::back_inserter(tried), in_the_way);
+  if (tried.empty()) return;
+  std::erase_if(stuck_, in_the_way);
+  lock.unlock();
+  // Still BUSY: whoever registers these addresses next is told so by the engine, in words.
+  std::erase_if(tried, [this](const auto& stuck) {
+    return engine_.deregister(stuck.second, Deadline::after_ms(kStuckTimeoutMs)).status() != Status::kBusy;
+  });
+  lock.lock();
+  stuck_.insert(stuck_.end(), tried.begin(), tried.end());
 }
 
 void RegionRefs::remove_unclaimed(const MemRange& range, MutexLock& lock) {

@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "onesided/base/mutex.h"
@@ -63,7 +64,8 @@ class RegionRefs {
   void drop(const Held& held);
 
   // The memory's owner frees it now: its registrations end before this returns, used or not. Readers that come later
-  // are refused as STALE.
+  // are refused as STALE. A reader that is frozen in the middle holds this up for 10 s; its registration is ended when
+  // the addresses are used again.
   void memory_gone(MemoryId memory);
 
   Counts counts() const;
@@ -87,6 +89,8 @@ class RegionRefs {
   Result<void> add(const MemRange& range, MutexLock& lock) ONESIDED_REQUIRES(mutex_);
   void remove(ByAddress::iterator region, MutexLock& lock) ONESIDED_REQUIRES(mutex_);
   void remove_unclaimed(const MemRange& range, MutexLock& lock) ONESIDED_REQUIRES(mutex_);
+  // Ends registrations of memory that has gone while a reader did not let go of it, where they are in the way.
+  void end_stuck(const MemRange& range, MutexLock& lock) ONESIDED_REQUIRES(mutex_);
 
   EnginePort& engine_;
   const bool keep_idle_;
@@ -96,6 +100,8 @@ class RegionRefs {
   ByAddress regions_ ONESIDED_GUARDED_BY(mutex_);
   std::unordered_map<RegionId, std::uint64_t> address_of_ ONESIDED_GUARDED_BY(mutex_);
   std::unordered_map<MemoryId, std::set<RegionId>> regions_of_ ONESIDED_GUARDED_BY(mutex_);
+  // Registrations whose memory has gone and that the engine could not end in time (a frozen reader).
+  std::vector<std::pair<MemRange, std::uint64_t>> stuck_ ONESIDED_GUARDED_BY(mutex_);
   RegionId next_id_ ONESIDED_GUARDED_BY(mutex_) = 1;
   std::uint64_t changes_ ONESIDED_GUARDED_BY(mutex_) = 0;  // of regions_
   Counts counts_ ONESIDED_GUARDED_BY(mutex_);

@@ -173,5 +173,19 @@ TEST(RegionRefs, ManyThreadsShareAndFreeMemories) {
   EXPECT_EQ(regions.counts().nbytes, 0u);
 }
 
+// A reader was frozen while the memory was freed: the addresses are not lost for ever.
+TEST(RegionRefs, ARegistrationThatCouldNotBeEndedIsEndedWhenItsAddressesAreUsedAgain) {
+  FakeEnginePort engine;
+  RegionRefs regions(engine);
+  regions.drop(regions.hold(span(0, 100, 0, 100, 1)).value());
+  engine.busy.insert(1);
+  regions.memory_gone(1);
+  EXPECT_EQ(engine.regions(), 1u) << "the engine still lists it";
+  EXPECT_FALSE(regions.hold(span(50, 100, 50, 100, 2)).ok()) << "the reader is still there";
+  engine.busy.clear();
+  EXPECT_TRUE(regions.hold(span(50, 100, 50, 100, 3)).ok());
+  EXPECT_EQ(engine.regions(), 1u);
+}
+
 }  // namespace
 }  // namespace onesided

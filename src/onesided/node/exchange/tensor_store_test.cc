@@ -48,6 +48,7 @@ TEST_F(TensorStoreTest, ReleasesOnceAndSaysSo) {
   EXPECT_EQ(store_.counts().nbytes, 0u);
 }
 
+// Ray keeps what the first attempt of a task returned, and describes that again.
 TEST_F(TensorStoreTest, ARetriedTaskGetsTheSameDescription) {
   const auto first = store_.publish("a", std::vector{tensor(0x1000, 8)}).value();
   const auto again = store_.publish("a", std::vector{tensor(0x1000, 8)}).value();

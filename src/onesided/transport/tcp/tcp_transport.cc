@@ -39,10 +39,7 @@ class TcpTransport final : public Transport {
                std::vector<std::shared_ptr<EventLoop>> loops)
       : options_(std::move(options)), congestion_(std::move(congestion)), memory_(memory), loops_(std::move(loops)) {}
 
-  ~TcpTransport() override {
-    stop();
-    for (const auto& loop : loops_) loop->stop();
-  }
+  ~TcpTransport() override { stop(); }
 
   std::string_view name() const override { return "tcp"; }
 
@@ -84,6 +81,8 @@ class TcpTransport final : public Transport {
       served.swap(served_);
     }
     for (const auto& stream : served) run_on(*stream->loop(), [&] { stream->close(); });
+    // The engine has closed its connections first: no link is left that would wait for a loop.
+    for (const auto& loop : loops_) loop->stop();
   }
 
  private:
