@@ -116,8 +116,3 @@ def _loaded_npu():
     watch()
     return torch_npu.npu
 
-
-def reset() -> None:
-    """Forgets what was chosen and set: for tests."""
-    global _explicit, _last_set
-    _explicit = _last_set = None

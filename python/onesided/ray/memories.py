@@ -5,6 +5,7 @@ the allocator gives it to the next tensor."""
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable
 
@@ -19,6 +20,24 @@ EMPTY: Span = (0, 0, 0, 0, 0, 0)
 EMPTY_ON_DEVICE: Span = (0, 0, 1, 0, 0, 0)
 
 
+class _Known(weakref.ref):
+    """A storage that was seen, where it was then, and its number. One object, for there may be ten thousand in a list."""
+
+    __slots__ = ("address", "key", "number", "size")
+
+    key: int
+    number: int
+    address: int
+    size: int
+
+
+def pooled_span(tensor: torch.Tensor) -> Span:
+    """The bytes of a dense host tensor in memory that its pool has registered and answers for."""
+    nbytes = tensor.numel() * tensor.element_size()
+    address = tensor.data_ptr()
+    return (address, nbytes, 0, address, nbytes, UNOWNED) if nbytes else EMPTY
+
+
 class Memories:
     """Numbers of the storages seen so far. Thread-safe. `gone` is called with a number when its storage is about to be
     freed, from whichever thread frees it, possibly inside a garbage collection."""
@@ -26,8 +45,18 @@ class Memories:
     def __init__(self, gone: Callable[[int], None]) -> None:
         self._gone = gone
         self._numbers = itertools.count(1)
+        self._replacing = threading.Lock()
         # By id() of the storage object, which PyTorch keeps for as long as the storage lives.
-        self._known: dict[int, tuple[weakref.ref, int, int, int]] = {}
+        known: dict[int, _Known] = {}
+        self._known = known
+
+        # Bound to these two, not to self: a callback during interpreter exit must not revive anything.
+        def storage_freed(reference: _Known) -> None:
+            if known.get(reference.key) is reference:
+                del known[reference.key]
+                gone(reference.number)
+
+        self._storage_freed = storage_freed
 
     def host_span(self, tensor: torch.Tensor) -> Span:
         """The bytes of a dense host tensor and the storage around them."""
@@ -46,27 +75,18 @@ class Memories:
         key = id(storage)
         known = self._known.get(key)
         if known is not None:
-            if known[0]() is storage and known[2:] == (address, size):
-                return known[1]
-            # resize_() or set_() moved it: what it was is gone.
-            self._known.pop(key, None)
-            self._gone(known[1])
-        number = next(self._numbers)
-        # Bound to the number, not to self: a callback during interpreter exit must not revive anything.
-        reference = weakref.ref(storage, self._make_callback(key, number))
+            if known() is storage and known.address == address and known.size == size:
+                return known.number
+            # resize_() or set_() moved it: what it was is gone. T0 and T1 both see it: one of them says so, and neither
+            # takes away what the other puts in its place.
+            with self._replacing:
+                moved = self._known.get(key) is known and self._known.pop(key) is known
+            if moved:
+                self._gone(known.number)
+        new = _Known(storage, self._storage_freed)
+        new.key, new.number, new.address, new.size = key, next(self._numbers), address, size
         # T0 and T1 meet the same new storage: both use the entry that came first.
-        return self._known.setdefault(key, (reference, number, address, size))[1]
-
-    def _make_callback(self, key: int, number: int) -> Callable[[weakref.ref], None]:
-        known, gone = self._known, self._gone
-
-        def storage_freed(reference: weakref.ref) -> None:
-            entry = known.get(key)
-            if entry is not None and entry[0] is reference:
-                del known[key]
-                gone(number)
-
-        return storage_freed
+        return self._known.setdefault(key, new).number
 
     def __len__(self) -> int:
         return len(self._known)

@@ -17,7 +17,7 @@ from ray.experimental import internal_kv
 from onesided import _core
 from onesided.engine import Engine
 from onesided.ray import secret
-from onesided.ray.memories import Memories, Span
+from onesided.ray.memories import Memories, Span, pooled_span
 from onesided.ray.metadata import HixlTransportMetadata
 from onesided.ray.npu_memory import NpuMemory
 from onesided.ray.options import Options, naming_the_variable
@@ -48,11 +48,18 @@ class Process:
         host, npu = self.memories.host_span, self.npu.span
         return [host(tensor) if tensor.device.type == "cpu" else npu(tensor) for tensor in tensors]
 
+    def receive_spans(self, tensors: Sequence[torch.Tensor]) -> list[Span]:
+        """The same of tensors that were allocated to receive into."""
+        if self.receive_pool is None:
+            return self.spans(tensors)
+        npu = self.npu.span
+        return [pooled_span(tensor) if tensor.device.type == "cpu" else npu(tensor) for tensor in tensors]
+
     def fetch(
         self,
         object_id: str,
         metadata: HixlTransportMetadata,
-        buffers: Sequence[torch.Tensor],
+        targets: Sequence[Span],
         connect_timeout_ms: int | None = None,
     ) -> _core.Fetch:
         """Starts to read an object into dense buffers; blocks until it is connected, or for as long as it may. EngineError."""
@@ -61,7 +68,7 @@ class Process:
             metadata.engine_id,
             metadata.meta_version,
             metadata.serialized_mem_descs,
-            self.spans(buffers),
+            targets,
             self.connect_timeout_ms if connect_timeout_ms is None else connect_timeout_ms,
             self.transfer_timeout_ms,
         )

@@ -30,7 +30,7 @@ def prepare(tensors: Sequence[torch.Tensor], here: Process, supported: Sequence[
     """Checks all tensors, waits for the devices they live on, and describes their memory. Tensors that are not dense
     (strides, lazy conjugates and negatives) are copied as they are now. ValueError names the tensor and what to do."""
     for index, tensor in enumerate(tensors):
-        _check(index, tensor, supported)
+        check(f"tensor {index}", tensor, supported)
     meta = [(tensor.shape, tensor.dtype) for tensor in tensors]
     types = [tensor.device.type for tensor in tensors]
     dense = [_dense(tensor) for tensor in tensors]
@@ -47,8 +47,9 @@ def synchronize(tensors: Iterable[torch.Tensor]) -> None:
         torch.npu.synchronize(index)
 
 
-def _check(index: int, tensor: torch.Tensor, supported: Sequence[str]) -> None:
-    name = f"tensor {index} ({tensor.dtype} on {tensor.device})"
+def check(what: str, tensor: torch.Tensor, supported: Sequence[str]) -> None:
+    """ValueError: names the tensor, what is wrong with it, and what to send in its place."""
+    name = f"{what} ({tensor.dtype} on {tensor.device})"
     kind = tensor.device.type
     if kind not in supported:
         known = kind in ("npu", "cpu")

@@ -16,15 +16,22 @@ from onesided.ray.npu_memory import RECEIVE_ALIGNMENT
 from onesided.ray.process import Process
 
 
-def allocate(metadata: HixlTransportMetadata, here: Process) -> list[torch.Tensor]:
-    """One new tensor for each of the object's, on the same kind of device; npu tensors on the actor's own. Its memory is
-    free to be written at once. RuntimeError: no npu in this process, or no memory left."""
-    kinds = [metadata.device_of(index) for index in range(len(metadata.tensor_meta))]
+def allocate(
+    metadata: HixlTransportMetadata, here: Process, device: str | torch.device | None = None
+) -> list[torch.Tensor]:
+    """One new tensor for each of the object's, on `device`, or else on the same kind of device; npu tensors on the actor's
+    own. Its memory is free to be written at once. RuntimeError: no npu in this process, or no memory left. ValueError: a
+    device that is neither the cpu nor an npu."""
+    kind, _, number = str(device or "").partition(":")
+    if kind not in ("", "cpu", "npu"):
+        raise ValueError(f'device={str(device)!r}: "cpu", "npu", or an npu with its index ("npu:1")')
+    npu = npu_device.parse(str(device)) if number else None
+    kinds = [kind or metadata.device_of(index) for index in range(len(metadata.tensor_meta))]
     tensors: list[torch.Tensor | None] = [None] * len(kinds)
     for kind in set(kinds):
         places = [index for index, other in enumerate(kinds) if other == kind]
         wanted = [metadata.tensor_meta[index] for index in places]
-        made = _on_cpu(wanted, here) if kind == "cpu" else _on_npu(wanted, here)
+        made = _on_cpu(wanted, here) if kind == "cpu" else _on_npu(wanted, here, npu)
         for index, tensor in zip(places, made, strict=True):
             tensors[index] = tensor
     return tensors  # type: ignore[return-value]
@@ -48,8 +55,10 @@ def host_tensors(pool: _core.ReceivePool, wanted: Sequence[tuple[torch.Size, tor
     ]
 
 
-def _on_npu(wanted: Sequence[tuple[torch.Size, torch.dtype]], here: Process) -> list[torch.Tensor]:
-    with here.npu.receiving(npu_device.index()) as device:
+def _on_npu(
+    wanted: Sequence[tuple[torch.Size, torch.dtype]], here: Process, index: int | None
+) -> list[torch.Tensor]:
+    with here.npu.receiving(npu_device.index() if index is None else index) as device:
         _make_room(wanted, device)
         tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in wanted]
     # A block may come from a tensor that died with work on it still queued: streams order kernels, not our READ.

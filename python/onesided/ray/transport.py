@@ -148,9 +148,9 @@ def _start(
     if buffers:
         targets.check(buffers)
         sources.synchronize(buffers)  # what still reads or writes them
-    else:
-        buffers = targets.allocate(metadata, here)
-    return buffers, here.fetch(obj_id, metadata, buffers)
+        return buffers, here.fetch(obj_id, metadata, here.spans(buffers))
+    buffers = targets.allocate(metadata, here)
+    return buffers, here.fetch(obj_id, metadata, here.receive_spans(buffers))
 
 
 def _forget_failed_object(obj_id: str) -> None:

@@ -18,9 +18,11 @@ import torch
 from onesided import _core
 from onesided.engine import EngineError, Status
 from onesided.ray import failures, process, sources, targets
+from onesided.ray.memories import Span
 from onesided.ray.metadata import HixlTransportMetadata
 
 # While the owner writes there is nothing to wait for but time: pauses between looks at its stamp, in seconds.
+_KINDS = ("npu", "cpu")
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.02
 
@@ -45,6 +47,9 @@ class WeightPublisher:
         if isinstance(tensors, torch.nn.Module):
             tensors = {name: value.detach() for name, value in tensors.state_dict(keep_vars=True).items()}
         for name, tensor in tensors.items():
+            if hasattr(tensor, "to_local"):
+                raise ValueError(f"weight {name!r} is a DTensor, spread over processes; publish its to_local()")
+            sources.check(f"weight {name!r}", tensor, _KINDS)
             if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
                 raise ValueError(f"weight {name!r} is not dense: readers could not see updates of it")
         self._here = process.current()
@@ -58,7 +63,7 @@ class WeightPublisher:
         stamp = self._publish("stamp", [stamp_span], [(torch.Size([self._stamp.nbytes]), torch.uint8)], "cpu", None)
         try:
             values = list(self._tensors.values())
-            source = sources.prepare(values, self._here, ("npu", "cpu"))
+            source = sources.prepare(values, self._here, _KINDS)
             weights = self._publish("weights", source.spans, source.meta, source.device, source.devices)
         except BaseException:
             self.close()
@@ -128,14 +133,19 @@ def _place(tensor: torch.Tensor) -> tuple[int, int]:
 class WeightReader:
     """Copies whole versions of published weights into buffers of its own. Confined to one thread at a time."""
 
-    def __init__(self, handle: WeightsHandle, *, double_buffer: bool = True) -> None:
-        """double_buffer: the last accepted version stays intact while the next one is read, for twice the memory.
-        Without it, a pull() that fails leaves the buffers undefined."""
+    def __init__(
+        self, handle: WeightsHandle, *, device: str | torch.device | None = None, double_buffer: bool = True
+    ) -> None:
+        """device: where they are read to; default: the owner's kind of device, the npu of this actor.
+        double_buffer: the last accepted version stays intact while the next one is read, for twice the memory. Without
+        it, a pull() that fails leaves the buffers undefined. RuntimeError: no npu in this process."""
         self._here = process.current()
         self._handle = handle
         self._id = f"read-{uuid.uuid4().hex}"
-        self._stamp = torch.empty(handle.stamp.tensor_meta[0][0], dtype=torch.uint8)
-        self._buffers = [targets.allocate(handle.weights, self._here) for _ in range(2 if double_buffer else 1)]
+        [self._stamp] = targets.allocate(handle.stamp, self._here)
+        self._stamp_span = self._here.receive_spans([self._stamp])
+        self._buffers = [targets.allocate(handle.weights, self._here, device) for _ in range(2 if double_buffer else 1)]
+        self._spans = [self._here.receive_spans(buffers) for buffers in self._buffers]
         self.version: int | None = None
         """The version that `weights` holds; None before the first pull()."""
         self.torn_reads = 0
@@ -161,9 +171,10 @@ class WeightReader:
                 sources.synchronize(self._buffers[-1])
                 if len(self._buffers) == 1:
                     self.version = None  # until the copy is whole
-                self._read(self._handle.weights, self._buffers[-1], deadline)
+                self._read(self._handle.weights, self._spans[-1], deadline)
                 if self._read_stamp(deadline) == before:
                     self._buffers.reverse()
+                    self._spans.reverse()
                     self.version = before
                     return before, self.weights
                 self.torn_reads += 1
@@ -176,14 +187,14 @@ class WeightReader:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _read_stamp(self, deadline: float) -> int | None:
-        self._read(self._handle.stamp, [self._stamp], deadline)
+        self._read(self._handle.stamp, self._stamp_span, deadline)
         return _core.VersionStamp.read(self._stamp.numpy().tobytes())
 
-    def _read(self, metadata: HixlTransportMetadata, buffers: list[torch.Tensor], deadline: float) -> None:
+    def _read(self, metadata: HixlTransportMetadata, into: list[Span], deadline: float) -> None:
         left_ms = max(1, round(1000 * (deadline - time.monotonic())))
         late = TimeoutError(f"reading weights from {metadata.engine_id} took longer than the time given")
         try:
-            fetch = self._here.fetch(self._id, metadata, buffers, min(left_ms, self._here.connect_timeout_ms))
+            fetch = self._here.fetch(self._id, metadata, into, min(left_ms, self._here.connect_timeout_ms))
         except EngineError as error:
             if error.status == Status.TIMEOUT and time.monotonic() >= deadline:
                 raise late from error
@@ -200,6 +211,3 @@ def _gone(metadata: HixlTransportMetadata, cause: str) -> Exception:
     return failures.transport_error(
         f"the weights' publisher at {metadata.engine_id} was closed or is gone; get a new handle from its owner ({cause})"
     )
-
-
-__all__ = ["WeightPublisher", "WeightReader", "WeightsHandle"]

@@ -24,6 +24,8 @@ def start(device: str) -> None:
         import onesided.ascend_sim
 
         onesided.ascend_sim.enable()
+        import torch_npu  # noqa: F401
+
         torch.npu.set_device(device)
 
 
