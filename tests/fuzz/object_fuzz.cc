@@ -1,5 +1,5 @@
-// Why: what Ray carries from an object's owner to its readers has been through other hands; whatever decodes must encode
-// to the same bytes.
+// Why: what Ray carries from an object's owner to its readers has been through other hands; whatever decodes must
+// encode to the same bytes.
 #include <algorithm>
 
 #include "fuzz_target.h"
