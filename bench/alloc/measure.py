@@ -1,13 +1,16 @@
-"""One measurement in one process: python -m bench.alloc.measure kv_cache | pairs | serving WAY. Prints JSON rows."""
+"""One measurement in one process: python -m bench.alloc.measure kv_cache | pairs | decorator_idle | serving WAY. Prints
+JSON rows."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import json
+import math
 import random
 import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ MODELS = {
     "Mixtral-8x22B": (56, {"k": 8 * 128 * 2, "v": 8 * 128 * 2}),
 }
 BLOCK_COUNTS = (97, 1021)
+PAIRED_ROUNDS = 300
 
 
 def tensor_bytes(model: str, blocks: int) -> list[int]:
@@ -94,7 +98,7 @@ def trace_library() -> ctypes.CDLL:
             "alloc_trace is not built: configure with -DONESIDED_BUILD_BENCH=ON where torch_npu is installed, and build"
         )
     library = ctypes.CDLL(str(built[-1]))
-    library.alloc_trace_ns.restype = ctypes.c_double
+    library.alloc_trace_ns.restype = library.alloc_trace_processor_ns.restype = ctypes.c_double
     return library
 
 
@@ -140,6 +144,50 @@ def pairs() -> list[Row]:
     return rows
 
 
+def decorator_idle() -> list[Row]:
+    """Rule 5 of the pools: without one, the decorator costs nothing. The bare and the decorated allocator run the same
+    trace in turn, many short runs whose order alternates, in processor time; each pair of neighbours gives one ratio."""
+    library = trace_library()
+    stream = ctypes.c_void_p(torch.npu.current_stream().npu_stream)
+    generator = random.Random(7)
+    trace = (ctypes.c_uint64 * 4000)(*(generator.randrange(1, 1 << 20) for _ in range(4000)))
+
+    def malloc_free() -> float:
+        return library.alloc_trace_processor_ns(trace, ctypes.c_uint64(len(trace)), stream)
+
+    def torch_empty() -> float:
+        start = time.thread_time_ns()
+        for nbytes in trace[:1000]:
+            torch.empty(nbytes, dtype=torch.uint8, device="npu:0")
+        return (time.thread_time_ns() - start) / 1000
+
+    rows = []
+    for what, work in {"malloc + free": malloc_free, "torch.empty": torch_empty}.items():
+        spent: dict[bool, list[float]] = {False: [], True: []}
+        for round_number in range(PAIRED_ROUNDS):
+            for decorated in (False, True) if round_number % 2 else (True, False):
+                (onesided.npu.install if decorated else onesided.npu.uninstall)()
+                spent[decorated].append(work())
+        ratios = sorted(with_it / bare for with_it, bare in zip(spent[True], spent[False], strict=True))
+        # Order statistics that hold the true median with 95 %.
+        reach = int(0.98 * math.sqrt(len(ratios))) + 1
+        middle = len(ratios) // 2
+        rows.append(
+            {
+                "bench": "decorator_idle",
+                "what": what,
+                "rounds": len(ratios),
+                "bare_ns": statistics.median(spent[False]),
+                "decorated_ns": statistics.median(spent[True]),
+                "median_ratio": statistics.median(ratios),
+                "ratio_low": ratios[middle - reach],
+                "ratio_high": ratios[middle + reach],
+            }
+        )
+    onesided.npu.install()
+    return rows
+
+
 def serving(way: str) -> list[Row]:
     """A serving mix: a KV cache for good, staging buffers that come and go, short activations of all sizes."""
     generator = random.Random(11)
@@ -165,5 +213,5 @@ def serving(way: str) -> list[Row]:
 
 if __name__ == "__main__":
     torch.npu.set_device(0)
-    MEASURES = {"kv_cache": kv_cache, "pairs": pairs, "serving": serving}
+    MEASURES = {"kv_cache": kv_cache, "pairs": pairs, "decorator_idle": decorator_idle, "serving": serving}
     print(json.dumps(MEASURES[sys.argv[1]](*sys.argv[2:])))

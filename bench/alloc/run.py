@@ -61,12 +61,20 @@ def table(rows: list[Row]) -> None:
                 f"malloc + free, {row['threads']} thread(s), {row['sizes']:>7}: {row['who']:>16} median {row['median_ns']:7.0f} ns, "
                 f"best {row['best_ns']:7.0f} ns"
             )
+    print()
+    for row in rows:
+        if row["bench"] == "decorator_idle":
+            print(
+                f"{row['what']:>14} without an aligned pool, {row['rounds']} pairs of runs: bare {row['bare_ns']:.0f} ns, decorated "
+                f"{row['decorated_ns']:.0f} ns, ratio {row['median_ratio']:.4f} ({row['ratio_low']:.4f} .. {row['ratio_high']:.4f})"
+            )
 
 
 def main(json_path: str | None = None) -> int:
     """Bytes reserved for KV caches, nanoseconds for malloc and free, fragmentation of a serving mix."""
     rows = measure("kv_cache")
     rows += measure("pairs")
+    rows += measure("decorator_idle")
     for way in ("aligned_pool", "default"):
         rows += measure("serving", way)
     table(rows)
