@@ -37,13 +37,19 @@ std::uint64_t page_bytes_of(std::uint32_t policy, std::uint64_t nbytes) {
   return 0;
 }
 
+// What lies behind an allocation: aclrtMalloc documents 32 bytes more than were asked, readable for kernels that run
+// past a tensor's end (none in pages of 1 GiB); aclrtMallocAlign32 documents none. A page of nobody's memory stands for
+// the 32 bytes.
+enum class Tail { kNone, kReadable };
+
 // A mapping of `backing` at a fresh address. Memory in normal pages never starts at a multiple of 2 MiB, so that a
 // program which relies on that by luck hears of it.
 std::shared_ptr<Mapping> map_fresh(std::shared_ptr<Backing> backing, MemoryKind kind, int device,
-                                   std::uint64_t page_bytes, std::uint64_t shift) {
+                                   std::uint64_t page_bytes, std::uint64_t shift, Tail tail = Tail::kNone) {
   if (page_bytes == kNormalPage && device >= 0) shift += kNormalPage;
   const std::uint64_t nbytes = backing->nbytes();
-  const std::uint64_t owned_bytes = nbytes + (shift ? *align_up(shift, kNormalPage) : 0);
+  const std::uint64_t tail_bytes = tail == Tail::kReadable ? kNormalPage : 0;
+  const std::uint64_t owned_bytes = nbytes + (shift ? *align_up(shift, kNormalPage) : 0) + tail_bytes;
   void* reserved = runtime().addresses.reserve(owned_bytes, page_bytes);
   if (!reserved) return nullptr;
   const std::uint64_t mapped_at = reinterpret_cast<std::uint64_t>(reserved) + align_down(shift, kNormalPage);
@@ -59,11 +65,12 @@ std::shared_ptr<Mapping> map_fresh(std::shared_ptr<Backing> backing, MemoryKind 
   mapping->owned_base = reinterpret_cast<std::uint64_t>(reserved);
   mapping->owned_bytes = owned_bytes;
   if (mapped == MAP_FAILED) return nullptr;
+  if (tail_bytes && ::mprotect(static_cast<char*>(mapped) + nbytes, tail_bytes, PROT_READ) != 0) return nullptr;
   if (device >= 0) ::madvise(mapped, nbytes, MADV_DONTFORK);  // a child's writes would be the parent's
   return mapping;
 }
 
-AclError malloc_device(const char* function, void** address, std::uint64_t nbytes, std::uint32_t policy) {
+AclError malloc_device(const char* function, void** address, std::uint64_t nbytes, std::uint32_t policy, Tail tail) {
   if (!address) return fail(kRtParamInvalid, "{}: null pointer for the answer", function);
   *address = nullptr;
   if (nbytes == 0) return fail(kRtParamInvalid, "{}: 0 bytes asked", function);
@@ -86,7 +93,8 @@ AclError malloc_device(const char* function, void** address, std::uint64_t nbyte
     return fail(kRtMemoryAllocation, "{}: {}", function, file.error().text());
   }
   auto backing = std::make_shared<Backing>(std::move(*file), *length, device.physical());
-  auto mapping = map_fresh(std::move(backing), MemoryKind::kDevice, device.logical(), page, faults().misalignment());
+  auto mapping = map_fresh(std::move(backing), MemoryKind::kDevice, device.logical(), page, faults().misalignment(),
+                           page == kGiB ? Tail::kNone : tail);
   if (!mapping)
     return fail(kRtMemoryAllocation, "{}: no address range of {} bytes: {}", function, *length, std::strerror(errno));
   mark_used();
@@ -137,11 +145,12 @@ AclError register_host(const char* function, void* address, std::uint64_t nbytes
 using namespace onesided::sim;  // NOLINT: this file is the C face of the namespace
 
 ONESIDED_SIM_EXPORT AclError aclrtMalloc(void** address, std::size_t nbytes, std::uint32_t policy) {
-  return api("aclrtMalloc", [&] { return malloc_device("aclrtMalloc", address, nbytes, policy); });
+  return api("aclrtMalloc", [&] { return malloc_device("aclrtMalloc", address, nbytes, policy, Tail::kReadable); });
 }
 
 ONESIDED_SIM_EXPORT AclError aclrtMallocAlign32(void** address, std::size_t nbytes, std::uint32_t policy) {
-  return api("aclrtMallocAlign32", [&] { return malloc_device("aclrtMallocAlign32", address, nbytes, policy); });
+  return api("aclrtMallocAlign32",
+             [&] { return malloc_device("aclrtMallocAlign32", address, nbytes, policy, Tail::kNone); });
 }
 
 ONESIDED_SIM_EXPORT AclError aclrtFree(void* address) {

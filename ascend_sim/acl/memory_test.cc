@@ -40,6 +40,27 @@ TEST_F(Memory, AddressesFollowThePolicy) {
   for (void* address : {huge, big, normal}) EXPECT_EQ(aclrtFree(address), kAclOk);
 }
 
+// Whether the 32 bytes behind a range can be read: the kernel says so without a fault.
+bool readable_behind(const void* base, std::size_t nbytes) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  const bool readable = ::write(ends[1], static_cast<const char*>(base) + nbytes, 32) == 32;
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return readable;
+}
+
+TEST_F(Memory, MallocKeepsReadableBytesBehindTheRangeAndAlign32DoesNot) {
+  const auto before = stats();
+  void* kept = device_memory(2 * kMiB, kMallocHugeOnly);
+  void* bare = nullptr;
+  EXPECT_EQ(aclrtMallocAlign32(&bare, 2 * kMiB, kMallocHugeOnly), kAclOk);
+  EXPECT_TRUE(readable_behind(kept, 2 * kMiB));
+  EXPECT_FALSE(readable_behind(bare, 2 * kMiB));
+  EXPECT_EQ(stats().used_bytes - before.used_bytes, 4 * kMiB) << "what is kept behind is not charged";
+  for (void* address : {kept, bare}) EXPECT_EQ(aclrtFree(address), kAclOk);
+}
+
 TEST_F(Memory, CountsBytesAndCalls) {
   const auto before = stats();
   void* address = device_memory(3 * kMiB, kMallocHugeOnly);

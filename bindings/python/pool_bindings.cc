@@ -2,14 +2,18 @@
 // Whoever holds a view holds the memory: close() can never pull it away from under an array or a tensor.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "errors.h"
 #include "interpreter_lock.h"
 #include "onesided/base/log.h"
+#include "onesided/device/host/factory.h"
 #include "onesided/node/host_pool.h"
 #include "pool_conversions.h"
 
@@ -84,10 +88,12 @@ PythonHostMemory host_pool(std::uint64_t nbytes, std::uint64_t alignment) {
   return PythonHostMemory(std::make_shared<SingleBuffer>(unwrap(HostBuffer::create(nbytes, alignment))));
 }
 
-std::shared_ptr<Pool> make_pool(std::uint64_t alignment, std::uint64_t max_bytes, std::uint64_t preallocate_bytes,
-                                std::uint64_t segment_bytes, std::uint64_t segment_bytes_max, double gc_threshold) {
+std::shared_ptr<Pool> make_pool(std::optional<std::uint64_t> alignment, std::uint64_t max_bytes,
+                                std::uint64_t preallocate_bytes, std::uint64_t segment_bytes,
+                                std::uint64_t segment_bytes_max, double gc_threshold) {
   PoolOptions options;
-  options.alignment = alignment;
+  // Hosts of Ascend cards often have pages of 64 KiB.
+  options.alignment = alignment.value_or(std::max<std::uint64_t>(4 * kKiB, shared_host_device().page_bytes()));
   options.max_bytes = max_bytes;
   options.preallocate_bytes = preallocate_bytes;
   options.segment_bytes = segment_bytes;
@@ -139,10 +145,11 @@ void bind_pool(nb::module_& module) {
   nb::class_<Pool>(
       module, "HostPool",
       "A growing pool of exportable host memory: pre-faulted segments that are reused, announced to whoever "
-      "registers memory, and given back by trim(). Thread-safe.")
-      .def(nb::new_(&make_pool), nb::kw_only(), "alignment"_a = 4 * kKiB, "max_bytes"_a = 0, "preallocate_bytes"_a = 0,
-           "segment_bytes"_a = defaults.segment_bytes, "segment_bytes_max"_a = defaults.segment_bytes_max,
-           "gc_threshold"_a = 0.0)
+      "registers memory, and given back by trim(). alignment: of every buffer, the page of the host by default. "
+      "Thread-safe.")
+      .def(nb::new_(&make_pool), nb::kw_only(), "alignment"_a = nb::none(), "max_bytes"_a = 0,
+           "preallocate_bytes"_a = 0, "segment_bytes"_a = defaults.segment_bytes,
+           "segment_bytes_max"_a = defaults.segment_bytes_max, "gc_threshold"_a = 0.0)
       .def("allocate", &allocate, "nbytes"_a,
            "HostMemory of nbytes, aligned; its block is reused when the last view of it is gone.")
       .def(

@@ -32,6 +32,7 @@ bool AlignedAllocator::install() {
   if (installed()) return false;
   // T0: install | T1: allocates -> T1 sees the native allocator or a decorator whose native_ is set, both right.
   native_.store(npu_alloc::allocator.load(), std::memory_order_release);
+  for (auto& fraction : fractions_) fraction = kUnknownFraction;
   npu_alloc::allocator.store(this);
   return true;
 }
@@ -59,18 +60,35 @@ bool native_oom_may_be_cured() { return oom_may_be_cured; }
 
 template <typename Body>
 auto AlignedAllocator::with_native(Body body) -> decltype(body()) {
-  if (!directory_.any()) [[likely]]
-    return body();
   const int device = current_device();
-  const bool could_help = !capturing(static_cast<c10::DeviceIndex>(device));
+  if (capturing(static_cast<c10::DeviceIndex>(device))) return body();
+  directory_.sweep();
+  auto result = with_our_cache(device, body);
+  if (fraction_of(device) >= 1.0 || within_fraction_together(device)) [[likely]]
+    return result;
+  // torch_npu counts its own bytes only. Over the limit together, our idle segments go first, then its own.
+  if (give_way(device) && within_fraction_together(device)) return result;
+  for (const bool last_try : {false, true}) {
+    give_up(result);
+    native()->FreeDeviceCachedMemory(device);
+    if (last_try) break;
+    result = body();
+    if (within_fraction_together(device)) return result;
+  }
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "NPU out of memory: the memory fraction ", fraction_of(device),
+                   " of device ", device, " covers native and aligned bytes together. ", describe_pools(device));
+}
+
+template <typename Body>
+auto AlignedAllocator::with_our_cache(int device, Body body) -> decltype(body()) {
   try {
-    oom_may_be_cured = could_help;
+    oom_may_be_cured = true;
     auto result = body();
     oom_may_be_cured = false;
     return result;
   } catch (const c10::OutOfMemoryError&) {
     oom_may_be_cured = false;
-    if (!could_help || !give_way(device)) throw;
+    if (!give_way(device)) throw;
     cured_ooms_[static_cast<std::size_t>(device)].fetch_add(1);
   } catch (...) {
     oom_may_be_cured = false;
@@ -105,18 +123,23 @@ void* AlignedAllocator::lent_by_pools(int device, size_t nbytes) {
 
 bool AlignedAllocator::give_way(int device) {
   std::uint64_t freed = 0;
-  for (const AlignedPoolPtr& pool : directory_.pools(device)) freed += pool->pool->trim();
+  for (const AlignedPoolPtr& pool : directory_.pools(device)) {
+    freed += pool->pool->trim(UINT64_MAX, Pool::Patience::kWaitForStreams);
+  }
   return freed != 0;
 }
 
+// In the four that follow the first line is rule 5 of the pools: without an aligned pool the vendor's code runs, at the
+// price of one load and one branch.
 c10::DataPtr AlignedAllocator::allocate(size_t nbytes) {
+  if (!directory_.any()) [[likely]]
+    return native()->allocate(nbytes);
   const auto native_way = [&] { return native()->allocate(nbytes); };
   const auto ours = [](void* address) -> c10::DataPtr {
     const auto index = static_cast<c10::DeviceIndex>(current_device());
     return {address, address, &free_block, c10::Device(c10::DeviceType::PrivateUse1, index)};
   };
-  if (quiet()) [[likely]]
-    return with_native_or_lent(nbytes, native_way, ours);
+  if (quiet()) return with_native_or_lent(nbytes, native_way, ours);
   const auto index = static_cast<c10::DeviceIndex>(current_device());
   const c10_npu::NPUStream stream = c10_npu::getCurrentNPUStream(index);
   const AlignedPoolPtr pool = route(index, stream.stream(false));
@@ -125,11 +148,12 @@ c10::DataPtr AlignedAllocator::allocate(size_t nbytes) {
 }
 
 c10::DataPtr AlignedAllocator::allocate_with_aligned(size_t nbytes, size_t aligned_kib) const {
+  if (!directory_.any()) [[likely]]
+    return native()->allocate_with_aligned(nbytes, aligned_kib);
   // The interface says const, the native allocator casts it away too.
   auto& self = const_cast<AlignedAllocator&>(*this);
   const auto native_way = [&] { return native()->allocate_with_aligned(nbytes, aligned_kib); };
-  if (self.quiet()) [[likely]]
-    return self.with_native(native_way);
+  if (self.quiet()) return self.with_native(native_way);
   const auto index = static_cast<c10::DeviceIndex>(current_device());
   const c10_npu::NPUStream stream = c10_npu::getCurrentNPUStream(index);
   const AlignedPoolPtr pool = self.route(index, stream.stream(false));
@@ -147,9 +171,9 @@ c10::DeleterFnPtr AlignedAllocator::raw_deleter() const {
 }
 
 void* AlignedAllocator::raw_alloc(size_t nbytes) {
-  if (quiet() || nbytes == 0) [[likely]] {
-    return with_native([&] { return native()->raw_alloc(nbytes); });
-  }
+  if (!directory_.any()) [[likely]]
+    return native()->raw_alloc(nbytes);
+  if (quiet() || nbytes == 0) return with_native([&] { return native()->raw_alloc(nbytes); });
   const auto index = static_cast<c10::DeviceIndex>(current_device());
   const c10_npu::NPUStream stream = c10_npu::getCurrentNPUStream(index);
   const AlignedPoolPtr pool = route(index, stream.stream(false));
@@ -158,9 +182,10 @@ void* AlignedAllocator::raw_alloc(size_t nbytes) {
 }
 
 void* AlignedAllocator::raw_alloc_with_stream(size_t nbytes, aclrtStream stream) {
+  if (!directory_.any()) [[likely]]
+    return native()->raw_alloc_with_stream(nbytes, stream);
   const auto native_way = [&] { return native()->raw_alloc_with_stream(nbytes, stream); };
-  if (quiet() || nbytes == 0) [[likely]]
-    return with_native(native_way);
+  if (quiet() || nbytes == 0) return with_native(native_way);
   const AlignedPoolPtr pool = route(static_cast<c10::DeviceIndex>(current_device()), stream);
   if (!pool) return with_native(native_way);
   return take(pool, nbytes, Stream{stream});
@@ -174,6 +199,7 @@ void AlignedAllocator::raw_delete(void* address) {
 }
 
 void* AlignedAllocator::take(const AlignedPoolPtr& pool, size_t nbytes, Stream stream) {
+  if (!capturing(pool->device_index)) directory_.sweep();
   const auto allocation = pool->pool->allocate({.nbytes = nbytes,
                                                 .stream = stream,
                                                 .context = gather_context(npu_alloc::RecordContext::STATE),

@@ -81,7 +81,7 @@ class AlignedAllocator final : public NPUAllocator {
   bool initialized() override { return native()->initialized(); }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override { return native()->getMemoryInfo(device); }
   double getMemoryFraction(int device) override { return native()->getMemoryFraction(device); }
-  void setMemoryFraction(double fraction, int device) override { native()->setMemoryFraction(fraction, device); }
+  void setMemoryFraction(double fraction, int device) override;
   void emptyCacheImpl(bool check_error, bool free_physical) override;
   void emptyCache(bool check_error) override;
   void emptyCache(PoolId id = {0, 0}) override;
@@ -127,9 +127,14 @@ class AlignedAllocator final : public NPUAllocator {
 
   AlignedAllocator() = default;
 
-  // Body runs on the native allocator; out of memory, our idle segments go back and it runs once more.
+  // Body runs on the native allocator, within the memory fraction that both share.
   template <typename Body>
   auto with_native(Body body) -> decltype(body());
+  // Out of memory, our idle segments go back and body runs once more.
+  template <typename Body>
+  auto with_our_cache(int device, Body body) -> decltype(body());
+  static void give_up(c10::DataPtr& data) { data.clear(); }
+  void give_up(void*& address) { native()->raw_delete(std::exchange(address, nullptr)); }
   bool give_way(int device);
   // Tells torch_npu's trace trackers and history of the segments of a new pool.
   void follow(const AlignedPoolPtr& pool);
@@ -152,21 +157,30 @@ class AlignedAllocator final : public NPUAllocator {
   AlignedPoolPtr ours(const c10::DataPtr& data);
   std::shared_ptr<const void> gather_context(npu_alloc::RecordContext level);
   [[noreturn]] void throw_out_of_memory(const AlignedPool& pool, const Error& error);
-  bool reclaim_for(const AlignedPool& pool, std::uint64_t wanted);
+  // Frees what everybody but the pool `id` caches on the device.
+  bool reclaim_for(c10::DeviceIndex device, PoolId id, std::uint64_t wanted);
   bool capturing(c10::DeviceIndex device) const { return captures_[static_cast<std::size_t>(device)].load() != 0; }
 
   QueueDevice& queue_device(c10::DeviceIndex index);
+  // Whether native and aligned bytes, and these beside, stay under the fraction of the device that the user allowed.
   Result<void> within_memory_fraction(c10::DeviceIndex index, std::uint64_t nbytes);
+  bool within_fraction_together(int device) {
+    return within_memory_fraction(static_cast<c10::DeviceIndex>(device), 0).ok();
+  }
+  double fraction_of(int device);
   void trim_pools(int device);
   DeviceStats native_stats(c10::DeviceIndex device);
 
   static constexpr std::size_t kMaxDevices = 64;
+  static constexpr double kUnknownFraction = -1;
 
   std::atomic<NPUAllocator*> native_{nullptr};
   PoolDirectory directory_;
   Routing routing_;
   std::atomic<bool> has_default_{false};
   std::array<std::atomic<int>, kMaxDevices> captures_{};
+  std::array<std::atomic<double>, kMaxDevices>
+      fractions_{};  // what the native allocator would say, which asks the driver
   std::array<std::atomic<std::int64_t>, kMaxDevices>
       cured_ooms_{};  // the native allocator counted them, the caller saw none
 

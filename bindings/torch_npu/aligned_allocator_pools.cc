@@ -20,6 +20,7 @@ void AlignedAllocator::createOrIncrefPool(c10::DeviceIndex device, PoolId id, st
     pool->use_count.fetch_add(1);
     return;
   }
+  if (!capturing(device)) directory_.sweep();
   const auto next = take_next_pool();
   if (!next) return native()->createOrIncrefPool(device, id, std::move(upstream));
   create_pool(device, id, std::move(upstream), next->options);
@@ -27,16 +28,17 @@ void AlignedAllocator::createOrIncrefPool(c10::DeviceIndex device, PoolId id, st
 
 AlignedPoolPtr AlignedAllocator::create_pool(c10::DeviceIndex device, PoolId id, std::shared_ptr<NPUAllocator> upstream,
                                              const PoolOptions& options) {
+  // Settings that exclude each other leave torch_npu without a device, and its own code would follow a null then.
+  TORCH_CHECK(native()->initialized(), "torch_npu could not initialize its allocator; its first error says why");
   QueueDevice& queue = queue_device(device);
   auto source = upstream ? make_upstream_source(queue, device, upstream) : make_device_source(queue);
-  auto core = Pool::create(queue, std::move(source), options);
+  auto core = Pool::create(queue, std::move(source), options,
+                           [this, device, id](std::uint64_t wanted) { return reclaim_for(device, id, wanted); });
   if (!core.ok()) {
     TORCH_CHECK_VALUE(core.status() != Status::kParamInvalid, core.error().text());
     TORCH_CHECK_WITH(OutOfMemoryError, false, "onesided: ", core.error().to_string());
   }
   const auto pool = std::make_shared<AlignedPool>(id, device, queue, std::move(upstream), *std::move(core));
-  pool->pool->set_reclaim_elsewhere(
-      [this, raw = pool.get()](std::uint64_t wanted) { return reclaim_for(*raw, wanted); });
   follow(pool);
   directory_.add(pool);
   return pool;
@@ -65,15 +67,15 @@ AlignedPoolPtr AlignedAllocator::default_pool(c10::DeviceIndex device) {
   return slot;
 }
 
-bool AlignedAllocator::reclaim_for(const AlignedPool& pool, std::uint64_t wanted) {
+bool AlignedAllocator::reclaim_for(c10::DeviceIndex device, PoolId id, std::uint64_t wanted) {
   std::uint64_t freed = 0;
-  for (const AlignedPoolPtr& other : directory_.pools(pool.device_index)) {
-    if (other.get() != &pool) freed += other->pool->trim();
+  for (const AlignedPoolPtr& other : directory_.pools(device)) {
+    if (other->id != id) freed += other->pool->trim(UINT64_MAX, Pool::Patience::kWaitForStreams);
   }
   if (freed >= wanted) return true;
-  const auto reserved_before = native_stats(pool.device_index).reserved_bytes[0].current;
-  native()->FreeDeviceCachedMemory(pool.device_index);
-  return freed != 0 || native_stats(pool.device_index).reserved_bytes[0].current < reserved_before;
+  const auto reserved_before = native_stats(device).reserved_bytes[0].current;
+  native()->FreeDeviceCachedMemory(device);
+  return freed != 0 || native_stats(device).reserved_bytes[0].current < reserved_before;
 }
 
 void AlignedAllocator::beginAllocateToPool(c10::DeviceIndex device, PoolId id,
@@ -142,7 +144,7 @@ void AlignedAllocator::set_default_pool(std::optional<PoolId> id) {
 void AlignedAllocator::trim_pools(int device) {
   for (const AlignedPoolPtr& pool : directory_.pools(device)) {
     if (capturing(pool->device_index)) continue;
-    pool->pool->trim();
+    pool->pool->trim(UINT64_MAX, Pool::Patience::kWaitForStreams);
     directory_.bury_if_dead(pool);
   }
 }
@@ -159,7 +161,8 @@ void AlignedAllocator::emptyCache(bool check_error) {
 
 void AlignedAllocator::emptyCache(PoolId id) {
   if (const AlignedPoolPtr pool = directory_.find(id)) {
-    if (!capturing(pool->device_index)) pool->pool->trim();
+    if (capturing(pool->device_index)) return;
+    pool->pool->trim(UINT64_MAX, Pool::Patience::kWaitForStreams);
     return directory_.bury_if_dead(pool);
   }
   native()->emptyCache(id);
@@ -178,7 +181,8 @@ void AlignedAllocator::markCaptureBegin(c10::DeviceIndex device) {
 
 void AlignedAllocator::markCaptureEnd(c10::DeviceIndex device) {
   native()->markCaptureEnd(device);
-  captures_[static_cast<std::size_t>(device)].fetch_sub(1);
+  // What was released meanwhile was left alone.
+  if (captures_[static_cast<std::size_t>(device)].fetch_sub(1) == 1) directory_.bury_dead();
 }
 
 bool AlignedAllocator::checkPoolLiveAllocations(c10::DeviceIndex device, PoolId id,
@@ -198,8 +202,22 @@ std::shared_ptr<npu_alloc::AllocatorState> AlignedAllocator::getCheckpointState(
   return native()->getCheckpointState(device, id);
 }
 
+void AlignedAllocator::setMemoryFraction(double fraction, int device) {
+  native()->setMemoryFraction(fraction, device);
+  fractions_.at(static_cast<std::size_t>(device)) = fraction;
+}
+
+double AlignedAllocator::fraction_of(int device) {
+  std::atomic<double>& known = fractions_.at(static_cast<std::size_t>(device));
+  if (known.load() == kUnknownFraction) {
+    const c10_npu::NPUGuard guard(static_cast<c10::DeviceIndex>(device));  // the native allocator changes the device
+    known = native()->getMemoryFraction(device);
+  }
+  return known;
+}
+
 Result<void> AlignedAllocator::within_memory_fraction(c10::DeviceIndex index, std::uint64_t nbytes) {
-  const double fraction = native()->getMemoryFraction(index);
+  const double fraction = fraction_of(index);
   if (fraction >= 1.0) return {};
   ONESIDED_TRY_ASSIGN(info, queue_device(index).memory_info());
   auto reserved = static_cast<std::uint64_t>(native_stats(index).reserved_bytes[0].current);

@@ -6,15 +6,14 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <map>
 #include <memory>
 #include <stdexcept>
 #include <utility>
 
 #include "aligned_allocator.h"
 #include "interpreter_lock.h"
-#include "onesided/node/pool_registration.h"
 #include "pool_conversions.h"
+#include "registration_bindings.h"
 
 namespace nb = nanobind;
 
@@ -23,15 +22,9 @@ namespace {
 
 AlignedAllocator& decorator() { return AlignedAllocator::instance(); }
 
-AlignedPoolPtr pool_with(PoolId id) {
-  AlignedPoolPtr pool = decorator().directory().find(id);
-  if (!pool) throw nb::value_error("not an aligned pool, or one that is gone");
-  return pool;
-}
-
 void declare_next_pool(std::uint64_t alignment, bool no_split, std::uint64_t max_bytes, std::uint64_t preallocate_bytes,
                        double gc_threshold, std::uint64_t segment_bytes, std::uint64_t segment_bytes_max,
-                       std::uint64_t guard_bytes) {
+                       std::optional<std::uint64_t> guard_bytes) {
   PoolOptions options;
   options.alignment = alignment;
   options.no_split = no_split;
@@ -47,91 +40,6 @@ void declare_next_pool(std::uint64_t alignment, bool no_split, std::uint64_t max
   }
   AlignedAllocator::declare_next_pool(NextPool{options});
 }
-
-// Joins a pool to an engine that Python knows: register(address, nbytes, "device") -> handle, deregister(handle).
-// Confined by the interpreter lock; the calls come from any thread.
-class PythonRegistration {
- public:
-  PythonRegistration(PoolId id, nb::object register_function, nb::object deregister_function) : pool_(pool_with(id)) {
-    auto calls = std::make_shared<Calls>(std::move(register_function), std::move(deregister_function));
-    RegistrationCalls hooks{
-        [calls](std::uint64_t address, std::uint64_t nbytes, MemType) { return calls->add(address, nbytes); },
-        [calls](std::uint64_t handle) { return calls->drop(handle); }};
-    auto made = [&] {
-      const python::Unlocked unlocked;
-      return PoolRegistration::create(*pool_->pool, std::move(hooks));
-    }();
-    if (!made.ok()) throw std::runtime_error(made.error().text());
-    registration_ = *std::move(made);
-  }
-  ~PythonRegistration() { close(); }
-
-  void close() {
-    auto ending = std::move(registration_);
-    const python::Unlocked unlocked;
-    ending.reset();
-  }
-  std::uint64_t segments() const { return registration_ ? registration_->segments_registered() : 0; }
-  std::uint64_t registrations() const { return registration_ ? registration_->registrations_made() : 0; }
-  std::vector<std::string> failures() const {
-    std::vector<std::string> all;
-    if (!registration_) return all;
-    for (const Error& error : registration_->failures()) all.push_back(error.text());
-    return all;
-  }
-
- private:
-  // The engine's handles are Python objects; the core knows them by number.
-  class Calls {
-   public:
-    Calls(nb::object add, nb::object drop) : add_(std::move(add)), drop_(std::move(drop)) {}
-    ~Calls() {
-      if (!nb::is_alive()) {
-        (void)add_.release();
-        (void)drop_.release();
-        for (auto& [number, handle] : handles_) (void)handle.release();
-        return;
-      }
-      const python::Locked gil;
-      add_.reset();
-      drop_.reset();
-      handles_.clear();
-    }
-    Result<std::uint64_t> add(std::uint64_t address, std::uint64_t nbytes) {
-      const python::Locked gil;
-      try {
-        handles_[++last_] = add_(address, nbytes, "device");
-        return last_;
-      } catch (nb::python_error& error) {
-        return Error{Status::kFailed, error.what()};
-      }
-    }
-    Result<void> drop(std::uint64_t number) {
-      if (!nb::is_alive()) return {};
-      const python::Locked gil;
-      const auto found = handles_.find(number);
-      if (found == handles_.end()) return Error{Status::kNotFound, "no such registration"};
-      const nb::object handle = std::move(found->second);
-      handles_.erase(found);
-      try {
-        drop_(handle);
-        return {};
-      } catch (nb::python_error& error) {
-        return Error{Status::kFailed, error.what()};
-      }
-    }
-
-   private:
-    // Guarded by the interpreter lock.
-    nb::object add_;
-    nb::object drop_;
-    std::uint64_t last_ = 0;
-    std::map<std::uint64_t, nb::object> handles_;
-  };
-
-  AlignedPoolPtr pool_;
-  std::unique_ptr<PoolRegistration> registration_;
-};
 
 std::pair<std::uint64_t, std::uint64_t> base_allocation(std::uint64_t address) {
   std::size_t nbytes = 0;
@@ -159,11 +67,15 @@ NB_MODULE(ONESIDED_MODULE_NAME, module) {
   module.def("declare_next_pool", &declare_next_pool, nb::arg("alignment"), nb::kw_only(), nb::arg("no_split") = false,
              nb::arg("max_bytes") = 0, nb::arg("preallocate_bytes") = 0, nb::arg("gc_threshold") = 0.0,
              nb::arg("segment_bytes") = defaults.segment_bytes,
-             nb::arg("segment_bytes_max") = defaults.segment_bytes_max, nb::arg("guard_bytes") = 0);
+             nb::arg("segment_bytes_max") = defaults.segment_bytes_max, nb::arg("guard_bytes").none() = nb::none());
   module.def("undeclare_next_pool", [] { AlignedAllocator::declare_next_pool(std::nullopt); });
   module.def(
       "set_default_pool", [](std::optional<PoolId> id) { decorator().set_default_pool(id); }, nb::arg("id").none());
   module.def("pool_ids", [] {
+    {
+      const python::Unlocked unlocked;
+      decorator().directory().sweep();
+    }
     std::vector<PoolId> ids;
     for (const AlignedPoolPtr& pool : decorator().directory().pools()) ids.push_back(pool->id);
     return ids;
@@ -173,7 +85,7 @@ NB_MODULE(ONESIDED_MODULE_NAME, module) {
   module.def("pool_stats", [](PoolId id) { return python::to_dict(pool_with(id)->pool->stats()); });
   module.def("pool_trim", [](PoolId id) {
     const python::Unlocked unlocked;
-    return pool_with(id)->pool->trim();
+    return pool_with(id)->pool->trim(UINT64_MAX, Pool::Patience::kWaitForStreams);
   });
   module.def("pool_segments", [](PoolId id) {
     nb::list all;
@@ -200,12 +112,6 @@ NB_MODULE(ONESIDED_MODULE_NAME, module) {
     const python::Unlocked unlocked;
     if (pool) pool->pool->unsubscribe(subscription);
   });
-  nb::class_<PythonRegistration>(module, "PoolRegistration", "A pool's segments, registered with one engine.")
-      .def(nb::init<PoolId, nb::object, nb::object>(), nb::arg("id"), nb::arg("register"), nb::arg("deregister"))
-      .def("close", &PythonRegistration::close, "Deregisters everything and stops listening.")
-      .def_prop_ro("segments", &PythonRegistration::segments, "Segments registered now.")
-      .def_prop_ro("registrations", &PythonRegistration::registrations, "Registrations made since the beginning.")
-      .def_prop_ro("failures", &PythonRegistration::failures,
-                   "What could not be registered or deregistered, in words.");
+  bind_registrations(module);
   module.def("describe_pools", [](int device) { return decorator().describe_pools(device); });
 }

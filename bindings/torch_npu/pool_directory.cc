@@ -62,14 +62,29 @@ std::vector<AlignedPoolPtr> PoolDirectory::pools(int device) {
 }
 
 void PoolDirectory::bury_if_dead(const AlignedPoolPtr& pool) {
-  if (!pool->retired() || !pool->pool->unused()) return;
+  if (!pool->retired()) return;
+  pool->pool->settle();
+  if (!pool->pool->unused()) {
+    // Nobody holds a block, a stream is at work on one: there will be no other occasion.
+    if (pool->pool->stats().allocation.current == 0) unburied_ = true;
+    return;
+  }
   pool->pool->trim();
   const std::unique_lock lock(mutex_);
   // T0: frees the last block | T1: the id is used again (a graph shares the pool) -> only a pool that is still dead
   // goes.
-  if (!pool->retired() || pool->pool->stats().segment.current != 0) return;
+  if (!pool->retired()) return;
+  if (pool->pool->stats().segment.current != 0) {
+    unburied_ = true;
+    return;
+  }
   by_id_.erase(pool->id);
   count_.store(static_cast<int>(by_id_.size()), std::memory_order_relaxed);
+}
+
+void PoolDirectory::bury_dead() {
+  unburied_ = false;  // set again by those that cannot go yet
+  for (const AlignedPoolPtr& pool : pools()) bury_if_dead(pool);
 }
 
 }  // namespace onesided::torch_npu

@@ -22,6 +22,12 @@ class PoolDirectory {
   std::vector<AlignedPoolPtr> pools(int device = -1);
   // A retired pool without blocks gives its segments back and is forgotten; others are left alone.
   void bury_if_dead(const AlignedPoolPtr& pool);
+  // Tries again with those whose last blocks were waiting for a stream, or whose segments could not go. One load when
+  // there are none.
+  void sweep() {
+    if (unburied_.load(std::memory_order_relaxed)) bury_dead();
+  }
+  void bury_dead();
 
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
 
@@ -29,6 +35,7 @@ class PoolDirectory {
   class Ranges;
 
   std::atomic<int> count_{0};
+  std::atomic<bool> unburied_{false};
   std::shared_mutex mutex_;
   std::map<PoolId, AlignedPoolPtr> by_id_;
   struct Range {

@@ -11,6 +11,9 @@ namespace {
 
 using c10_npu::NPUCachingAllocator::NPUAllocator;
 
+// What torch_npu itself keeps behind each block for kernels that read past the end.
+constexpr std::uint64_t kOverReadBytes = 32;
+
 class UpstreamSource final : public SegmentSource {
  public:
   UpstreamSource(QueueDevice& device, c10::DeviceIndex index, std::shared_ptr<NPUAllocator> upstream)
@@ -20,6 +23,8 @@ class UpstreamSource final : public SegmentSource {
   std::uint64_t granule_bytes() const override { return device_.registration_alignment(); }
   // What the library returns is checked by the pool; most hand aclrtMalloc's memory through.
   std::uint64_t natural_alignment() const override { return device_.registration_alignment(); }
+  // A library that maps pages itself keeps nothing behind them, and the driver faults on what is not mapped.
+  std::uint64_t guard_bytes() const override { return kOverReadBytes; }
 
   Result<void*> allocate(std::uint64_t nbytes, std::uint64_t, Stream stream) override {
     ONESIDED_TRY(device_.may_allocate(nbytes));

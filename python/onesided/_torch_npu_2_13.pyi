@@ -1,5 +1,7 @@
 """The allocator decorator for one minor version of torch and torch_npu."""
 
+from onesided import Engine
+
 def install() -> bool: ...
 def uninstall() -> None: ...
 def installed() -> bool: ...
@@ -12,7 +14,7 @@ def declare_next_pool(
     gc_threshold: float = 0.0,
     segment_bytes: int = 33554432,
     segment_bytes_max: int = 1073741824,
-    guard_bytes: int = 0,
+    guard_bytes: int | None = None,
 ) -> None: ...
 def undeclare_next_pool() -> None: ...
 def set_default_pool(id: tuple[int, int] | None) -> None: ...
@@ -45,5 +47,27 @@ class PoolRegistration:
     @property
     def failures(self) -> list[str]:
         """What could not be registered or deregistered, in words."""
+
+class NativeRegistration:
+    """Native segments, registered with one engine."""
+
+    def __init__(self, engine: Engine) -> None: ...
+    def add(self, address: int) -> tuple[int, int]:
+        """Registers the segment of the block that starts there: its base and length."""
+
+    def close(self) -> None:
+        """Deregisters everything and stops listening."""
+
+    @property
+    def segments(self) -> int:
+        """Segments registered now."""
+
+    @property
+    def registrations(self) -> int:
+        """Registrations made since the beginning."""
+
+    @property
+    def failures(self) -> list[str]:
+        """What could not be deregistered before it went, in words."""
 
 def describe_pools(arg: int, /) -> str: ...

@@ -163,7 +163,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="files that contain one of these names")
     parser.add_argument("--also", nargs="+", metavar="FILE", default=[], help="more files under test/")
     parser.add_argument("--json", type=Path, help="where to write the counts")
-    parser.add_argument("--timeout", type=int, default=300, help="seconds for one file (default 300)")
+    parser.add_argument(
+        "--timeout", type=int, default=900, help="seconds for one file (default 900; an idle machine needs 60)"
+    )
     options = parser.parse_args()
     if not (options.checkout / "test").is_dir():
         parser.error(f"{options.checkout} has no folder test/: it is not a checkout of torch_npu")

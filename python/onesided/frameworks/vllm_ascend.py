@@ -20,6 +20,6 @@ def align_memory(tensor: torch.Tensor, alignment: int) -> torch.Tensor:
     if tensor.dim() != 1 or not tensor.is_contiguous():
         raise ValueError(f"a flat, contiguous tensor is needed, not one of shape {tuple(tensor.shape)}")
     skip_bytes = -tensor.data_ptr() % alignment
-    if skip_bytes % tensor.element_size() or skip_bytes // tensor.element_size() > tensor.numel():
+    if skip_bytes % tensor.element_size() or skip_bytes // tensor.element_size() >= max(tensor.numel(), 1):
         raise ValueError(f"no element of this tensor of {tensor.numel()} starts at a multiple of {alignment} bytes")
     return tensor[skip_bytes // tensor.element_size() :]

@@ -26,9 +26,10 @@ from onesided.npu.pools import (
     subscribe,
     trim,
 )
-from onesided.npu.registration import Registration, register_pool
+from onesided.npu.registration import NativeRegistration, Registration, register_native, register_pool
 
 __all__ = [
+    "NativeRegistration",
     "Registration",
     "Subscription",
     "install",
@@ -39,6 +40,7 @@ __all__ = [
     "pool_segments",
     "pool_stats",
     "pools",
+    "register_native",
     "register_pool",
     "subscribe",
     "trim",

@@ -1,19 +1,38 @@
-"""A pool's segments, registered with a transfer engine: each once, before the first tensor in it."""
+"""Segments registered with a transfer engine: an aligned pool's before the first tensor in them, torch_npu's own when a
+tensor in them is to be transferred."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from onesided.npu import extension
-from onesided.npu.pools import _id
+from onesided.npu.pools import Segment, _id, pool_of
+
+# What is registered with an engine and not closed: it lives as long as the engine, whether its result was kept or not.
+_open: weakref.WeakKeyDictionary[Any, set[Registration]] = weakref.WeakKeyDictionary()
 
 
 class Registration:
-    """What `register_pool` gives back. Ends with close() or the `with` block; then everything is deregistered."""
+    """What `register_pool` gives back. Ends with close(), the `with` block or the engine; then everything is
+    deregistered. A segment that a transfer still uses then stays in the pool until it is done."""
 
     def __init__(self, engine: Any, pool: Any) -> None:
-        loaded = extension.load()
-        self._joined = loaded.PoolRegistration(_id(pool), engine.register_mem, engine.deregister_mem)
+        # Not the engine itself: it would never end while its registrations wait for its end.
+        self._engine = weakref.ref(engine)
+        self._joined = extension.load().PoolRegistration(_id(pool), self._register, self._deregister)
+        _open.setdefault(engine, set()).add(self)
+
+    def _register(self, address: int, nbytes: int, kind: str) -> Any:
+        engine = self._engine()
+        if engine is None:
+            raise RuntimeError("the engine is gone")
+        return engine.register_mem(address, nbytes, kind)
+
+    def _deregister(self, handle: Any) -> None:
+        engine = self._engine()
+        if engine is not None:  # with the engine its registrations went
+            engine.deregister_mem(handle)
 
     @property
     def segments(self) -> int:
@@ -32,6 +51,9 @@ class Registration:
 
     def close(self) -> None:
         """Deregisters all segments and stops listening. A second call does nothing."""
+        engine = self._engine()
+        if engine is not None:
+            _open.get(engine, set()).discard(self)
         self._joined.close()
 
     def __enter__(self) -> Registration:
@@ -43,5 +65,58 @@ class Registration:
 
 def register_pool(engine: Any, pool: Any) -> Registration:
     """Registers every segment of the aligned pool with the engine (anything with register_mem and deregister_mem), now
-    and when it grows; deregisters a segment before it goes back. RuntimeError: a segment there already was refused."""
+    and when it grows; deregisters a segment before it goes back. Until the result is closed, or the engine ends; the
+    result need not be kept. RuntimeError: a segment there already was refused."""
     return Registration(engine, pool)
+
+
+class NativeRegistration:
+    """What `register_native` gives back. Ends with close() or the `with` block; then everything is deregistered."""
+
+    def __init__(self, engine: Any) -> None:
+        self._native = extension.load().NativeRegistration(engine)
+
+    def add(self, tensor: Any) -> Segment:
+        """Registers the segment that holds the tensor, unless it is, and says where it lies: {"address", "nbytes"}.
+
+        It stays registered, for all tensors in it, until torch_npu frees the segment. ValueError: the tensor lies in an
+        aligned pool (register_pool). RuntimeError: not npu memory of this process, a growable segment
+        (expandable_segments), or what the engine says.
+        """
+        start = tensor.untyped_storage().data_ptr()
+        if pool_of(start) is not None:
+            raise ValueError(f"{start:#x} lies in the aligned pool {pool_of(start)}: use register_pool")
+        address, nbytes = self._native.add(start)
+        return {"address": address, "nbytes": nbytes}
+
+    @property
+    def segments(self) -> int:
+        """Segments registered now."""
+        return self._native.segments
+
+    @property
+    def registrations(self) -> int:
+        """Registrations made so far: it does not move while tensors of the same segments come and go."""
+        return self._native.registrations
+
+    @property
+    def failures(self) -> list[str]:
+        """Segments that could not be deregistered before they went, in words."""
+        return self._native.failures
+
+    def close(self) -> None:
+        """Deregisters all segments and stops listening. A second call does nothing."""
+        self._native.close()
+
+    def __enter__(self) -> NativeRegistration:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def register_native(engine: Any) -> NativeRegistration:
+    """Registers segments of torch_npu's own allocator with an `onesided.Engine`, each once, as tensors in them are added;
+    deregisters each before torch_npu frees it, for whatever reason it does (empty_cache, memory that ran out, garbage
+    collection). TypeError: not an onesided.Engine; torch_npu's allocator holds a lock then, under which no Python runs."""
+    return NativeRegistration(engine)

@@ -36,6 +36,7 @@ enum class SegmentState : std::uint8_t {
   kAnnouncing,  // listeners hear of it; no block of it can be taken yet
   kLive,
   kDropping,  // listeners hear of its end; no block of it can be taken any more
+  kStuck,     // a listener did not let it go; the next trim asks again
 };
 
 // Raw memory from a source. The blocks cover [begin, end); the skipped prefix and the tail are numbers, not blocks, so

@@ -48,6 +48,10 @@ void BlockMap::publish(Segment* segment, bool fresh) {
 }
 
 void BlockMap::withdraw(Segment* segment) {
+  if (segment->state == SegmentState::kStuck) {
+    segment->state = SegmentState::kDropping;
+    return;
+  }
   ONESIDED_CHECK(idle(*segment) && segment->first && !segment->first->right, "segment {} is in use: {} blocks",
                  segment->raw_base, segment->blocks_in_use);
   list_of(segment->stream).erase(segment->first);

@@ -29,7 +29,7 @@ class BlockMap {
   Segment* add(void* raw_base, std::uint64_t raw_bytes, std::uint64_t guard_bytes, Stream stream);
   // kAnnouncing -> kLive: one free block that covers the whole segment. `fresh`: it belongs to no stream yet.
   void publish(Segment* segment, bool fresh = false);
-  // kLive -> kDropping. The segment must be idle.
+  // kLive or kStuck -> kDropping. The segment must be idle.
   void withdraw(Segment* segment);
   // Forgets a segment that was withdrawn, or never published.
   void erase(Segment* segment);
@@ -47,6 +47,10 @@ class BlockMap {
   const std::vector<Segment*>& segments() const { return by_address_; }
   static bool idle(const Segment& segment) {
     return segment.state == SegmentState::kLive && segment.blocks_in_use == 0 && segment.pins == 0;
+  }
+  // Could go: idle, or stuck and not being told of.
+  static bool droppable(const Segment& segment) {
+    return idle(segment) || (segment.state == SegmentState::kStuck && segment.pins == 0);
   }
 
  private:

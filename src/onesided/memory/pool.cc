@@ -19,26 +19,21 @@ Error not_held(const void* address) {
 
 }  // namespace
 
-Pool::Pool(Device& device, std::unique_ptr<SegmentSource> source, PoolOptions options)
+Pool::Pool(Device& device, std::unique_ptr<SegmentSource> source, PoolOptions options,
+           ReclaimElsewhere reclaim_elsewhere)
     : device_(device),
       source_(std::move(source)),
       options_(options),
+      reclaim_elsewhere_(std::move(reclaim_elsewhere)),
+      guard_bytes_(options.guard_bytes.value_or(source_->guard_bytes())),
       pending_(device),
       blocks_(options.alignment, options.no_split) {}
 
-Result<std::unique_ptr<Pool>> Pool::create(Device& device, std::unique_ptr<SegmentSource> source, PoolOptions options) {
+Result<std::unique_ptr<Pool>> Pool::create(Device& device, std::unique_ptr<SegmentSource> source, PoolOptions options,
+                                           ReclaimElsewhere reclaim_elsewhere) {
   ONESIDED_TRY(check_options(options, device.page_bytes()));
-  std::unique_ptr<Pool> pool(new Pool(device, std::move(source), options));
-  if (options.preallocate_bytes != 0) {
-    const auto wanted = align_up(options.preallocate_bytes, options.alignment);
-    if (!wanted) return Error{Status::kParamInvalid, "preallocate_bytes does not fit 64 bits"};
-    std::uint64_t raw_bytes = 0;
-    ONESIDED_TRY_ASSIGN(base, pool->raw_memory(*wanted, Stream{}, raw_bytes));
-    SegmentAnnouncer::Listeners nobody;
-    Segment* segment = pool->enter(base, raw_bytes, Stream{}, nobody);
-    MutexLock lock(pool->mutex_);
-    pool->blocks_.publish(segment, /*fresh=*/true);
-  }
+  std::unique_ptr<Pool> pool(new Pool(device, std::move(source), options, std::move(reclaim_elsewhere)));
+  if (options.preallocate_bytes != 0) ONESIDED_TRY(pool->preallocate(options.preallocate_bytes));
   return pool;
 }
 

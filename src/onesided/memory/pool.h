@@ -53,16 +53,22 @@ struct SegmentSnapshot {
 // needs must outlive it. Blocks must have been freed before it dies; what is not is leaked, never pulled away.
 class Pool {
  public:
-  // PARAM_INVALID: an option breaks its rule. RESOURCE_EXHAUSTED: the preallocation did not fit.
+  // Frees what others cache on the device (about `wanted` bytes) and says whether it freed anything. Called with no
+  // lock held when the device has no memory left.
+  using ReclaimElsewhere = std::function<bool(std::uint64_t wanted)>;
+
+  // PARAM_INVALID: an option breaks its rule. RESOURCE_EXHAUSTED: the preallocation did not fit, also after others were
+  // asked.
   static Result<std::unique_ptr<Pool>> create(Device& device, std::unique_ptr<SegmentSource> source,
-                                              PoolOptions options);
+                                              PoolOptions options, ReclaimElsewhere reclaim_elsewhere = nullptr);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   // address % alignment == 0, charged ceil(nbytes / alignment) * alignment. 0 bytes: a null address, freed with no
   // effect. Exhausted: first the pool's own free blocks (waiting for their streams), then its idle segments go back,
-  // then `reclaim_elsewhere` is asked; then RESOURCE_EXHAUSTED with the pool's numbers, and no state changed.
+  // then `reclaim_elsewhere` is asked (unless it is the pool's own cap that refuses, or more is asked than the device
+  // has); then RESOURCE_EXHAUSTED with the pool's numbers, and no state changed.
   Result<Allocation> allocate(const AllocationRequest& request);
   Result<Allocation> allocate(std::uint64_t nbytes, Stream stream = {}) {
     return allocate({.nbytes = nbytes, .stream = stream});
@@ -86,10 +92,16 @@ class Pool {
   std::optional<SegmentInfo> segment_of(const void* address);
   std::vector<std::uint64_t> live_addresses();
   bool unused();  // no block is held or pending
+  // Takes blocks back whose streams are done with them; never waits.
+  void settle() {
+    if (pending_.any()) take_back(pending_.take_finished());
+  }
 
+  enum class Patience { kTakeWhatIsDone, kWaitForStreams };
   // Gives idle segments back to their source, least recently used first, until at least `wanted` bytes went or none is
-  // left. Waits for the device when there is one. Returns bytes given back.
-  std::uint64_t trim(std::uint64_t wanted = UINT64_MAX);
+  // left. Waits for the device when there is one, before that with kWaitForStreams for the streams that blocks wait
+  // for. A segment that a listener does not let go stays. Returns bytes given back.
+  std::uint64_t trim(std::uint64_t wanted = UINT64_MAX, Patience patience = Patience::kTakeWhatIsDone);
   // Bytes that trim() could give back right now without waiting for streams.
   std::uint64_t idle_bytes();
   // Largest free block and all free bytes of the pool.
@@ -106,17 +118,11 @@ class Pool {
   void keep_history(std::size_t max_entries);  // 0: off
   std::vector<PoolEvent> history();
 
-  // Asked when the device has no memory left: frees what others cache (about `wanted` bytes) and says whether it freed
-  // anything. Called with no lock held. Set it before the pool is shared.
-  void set_reclaim_elsewhere(std::function<bool(std::uint64_t wanted)> reclaim) {
-    reclaim_elsewhere_ = std::move(reclaim);
-  }
-
   const PoolOptions& options() const { return options_; }
   Device& device() const { return device_; }
 
  private:
-  Pool(Device& device, std::unique_ptr<SegmentSource> source, PoolOptions options);
+  Pool(Device& device, std::unique_ptr<SegmentSource> source, PoolOptions options, ReclaimElsewhere reclaim_elsewhere);
 
   // pool.cc
   Allocation hand_out(Block* block, const AllocationRequest& request) ONESIDED_REQUIRES(mutex_);
@@ -135,13 +141,18 @@ class Pool {
   Result<void*> raw_memory_of(std::uint64_t raw_bytes, Stream stream);
   Segment* enter(void* base, std::uint64_t raw_bytes, Stream stream, SegmentAnnouncer::Listeners& listeners);
   void collect_garbage(std::uint64_t next_bytes);
+  bool others_may_help(std::uint64_t charged);
+  Result<void> preallocate(std::uint64_t nbytes);
+  std::vector<Segment*> withdraw_idle(std::uint64_t wanted) ONESIDED_REQUIRES(mutex_);
+  std::uint64_t drop(Segment* segment, const SegmentAnnouncer::Listeners& listeners);
   Error exhausted(std::uint64_t charged, const Error& cause);
   std::uint64_t reserved_bytes();
 
   Device& device_;
   const std::unique_ptr<SegmentSource> source_;
   const PoolOptions options_;
-  std::function<bool(std::uint64_t)> reclaim_elsewhere_;  // set before sharing
+  const ReclaimElsewhere reclaim_elsewhere_;
+  const std::uint64_t guard_bytes_;
 
   SegmentAnnouncer announcer_;
   PendingFrees pending_;

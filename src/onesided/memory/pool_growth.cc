@@ -25,7 +25,7 @@ Result<Allocation> Pool::allocate_by_growing(const AllocationRequest& request, s
     take_back(pending_.wait_all());
     if (auto allocation = take_free(request, charged)) return *allocation;
     if (trim() != 0) grown = grow(request, charged, charged);
-    if (!grown.ok() && grown.status() == Status::kResourceExhausted && reclaim_elsewhere_ &&
+    if (!grown.ok() && grown.status() == Status::kResourceExhausted && others_may_help(charged) &&
         reclaim_elsewhere_(charged)) {
       grown = grow(request, charged, charged);
     }
@@ -34,6 +34,35 @@ Result<Allocation> Pool::allocate_by_growing(const AllocationRequest& request, s
   // Another thread may have given a block back meanwhile.
   if (auto allocation = take_free(request, charged)) return *allocation;
   return exhausted(charged, grown.error());
+}
+
+bool Pool::others_may_help(std::uint64_t charged) {
+  if (!reclaim_elsewhere_) return false;
+  {
+    // At its own cap a pool must not empty everybody else's caches at each refusal.
+    MutexLock lock(mutex_);
+    const auto held = static_cast<std::uint64_t>(stats_.reserved_bytes.current) + growing_bytes_;
+    if (options_.max_bytes != 0 && (charged > options_.max_bytes || held > options_.max_bytes - charged)) return false;
+  }
+  const auto device = device_.memory_info();
+  return !device.ok() || charged <= device->total_bytes;
+}
+
+Result<void> Pool::preallocate(std::uint64_t nbytes) {
+  const auto wanted = align_up(nbytes, options_.alignment);
+  if (!wanted) return Error{Status::kParamInvalid, "preallocate_bytes does not fit 64 bits"};
+  std::uint64_t raw_bytes = 0;
+  auto base = raw_memory(*wanted, Stream{}, raw_bytes);
+  if (!base.ok() && base.status() == Status::kResourceExhausted && others_may_help(*wanted) &&
+      reclaim_elsewhere_(*wanted)) {
+    base = raw_memory(*wanted, Stream{}, raw_bytes);
+  }
+  if (!base.ok()) return base.status() == Status::kResourceExhausted ? exhausted(*wanted, base.error()) : base.error();
+  SegmentAnnouncer::Listeners nobody;
+  Segment* segment = enter(*base, raw_bytes, Stream{}, nobody);
+  MutexLock lock(mutex_);
+  blocks_.publish(segment, /*fresh=*/true);
+  return {};
 }
 
 Result<Allocation> Pool::grow_by_steps(const AllocationRequest& request, std::uint64_t charged) {
@@ -67,7 +96,7 @@ Result<Allocation> Pool::grow(const AllocationRequest& request, std::uint64_t ch
 
 Segment* Pool::enter(void* base, std::uint64_t raw_bytes, Stream stream, SegmentAnnouncer::Listeners& listeners) {
   MutexLock lock(mutex_);
-  Segment* segment = blocks_.add(base, raw_bytes, options_.guard_bytes, stream);
+  Segment* segment = blocks_.add(base, raw_bytes, guard_bytes_, stream);
   growing_bytes_ -= raw_bytes;
   stats_.segment.increase(1);
   stats_.reserved_bytes.increase(raw_bytes);
@@ -87,13 +116,13 @@ Result<void*> Pool::raw_memory(std::uint64_t usable, Stream stream, std::uint64_
     extra = std::max(extra, extra_bytes_);
   }
   for (;;) {
-    const auto padded = checked_add(usable, extra + options_.guard_bytes);
+    const auto padded = checked_add(usable, extra + guard_bytes_);
     const auto rounded = padded ? align_up(*padded, source_->granule_bytes()) : std::nullopt;
     if (!rounded) return Error{Status::kResourceExhausted, fmt::format("{} bytes do not fit an address space", usable)};
     raw_bytes = *rounded;
     ONESIDED_TRY_ASSIGN(base, raw_memory_of(raw_bytes, stream));
     const auto start = reinterpret_cast<std::uintptr_t>(base);
-    if (BlockMap::usable_bytes(start, raw_bytes, options_.guard_bytes, options_.alignment) >= usable) return base;
+    if (BlockMap::usable_bytes(start, raw_bytes, guard_bytes_, options_.alignment) >= usable) return base;
     // The source is worse aligned than it says: its ranges lose up to an alignment to the first boundary. Ask for that
     // much more from now on.
     const bool hopeless = extra >= options_.alignment;
@@ -140,61 +169,77 @@ void Pool::collect_garbage(std::uint64_t next_bytes) {
   if (after > threshold) trim(after - threshold);
 }
 
-std::uint64_t Pool::trim(std::uint64_t wanted) {
-  if (pending_.any()) take_back(pending_.take_finished());
+std::vector<Segment*> Pool::withdraw_idle(std::uint64_t wanted) {
   std::vector<Segment*> leaving;
-  std::vector<SegmentInfo> infos;
+  for (Segment* segment : blocks_.segments()) {
+    if (BlockMap::droppable(*segment)) leaving.push_back(segment);
+  }
+  std::sort(leaving.begin(), leaving.end(),
+            [](const Segment* a, const Segment* b) { return a->last_used < b->last_used; });
+  std::uint64_t enough = 0;
+  std::size_t count = 0;
+  while (count < leaving.size() && enough < wanted) enough += leaving[count++]->raw_bytes;
+  leaving.resize(count);
+  for (Segment* segment : leaving) blocks_.withdraw(segment);
+  return leaving;
+}
+
+std::uint64_t Pool::trim(std::uint64_t wanted, Patience patience) {
+  if (pending_.any()) {
+    take_back(patience == Patience::kWaitForStreams ? pending_.wait_all() : pending_.take_finished());
+  }
+  std::vector<Segment*> leaving;
   SegmentAnnouncer::Listeners listeners;
   {
     MutexLock lock(mutex_);
-    for (Segment* segment : blocks_.segments()) {
-      if (BlockMap::idle(*segment)) leaving.push_back(segment);
-    }
-    std::sort(leaving.begin(), leaving.end(),
-              [](const Segment* a, const Segment* b) { return a->last_used < b->last_used; });
-    std::uint64_t enough = 0;
-    std::size_t count = 0;
-    while (count < leaving.size() && enough < wanted) enough += leaving[count++]->raw_bytes;
-    leaving.resize(count);
-    for (Segment* segment : leaving) {
-      blocks_.withdraw(segment);
-      infos.push_back(describe(*segment));
-    }
+    leaving = withdraw_idle(wanted);
     listeners = announcer_.listeners();
   }
   if (leaving.empty()) return 0;
   // Blocks are given back when the host is done with them; their stream may still be at work.
   if (const auto waited = device_.synchronize(); !waited.ok()) log_line(LogLevel::kError, waited.error().to_string());
   std::uint64_t returned_bytes = 0;
-  for (std::size_t i = 0; i < leaving.size(); ++i) {
-    SegmentAnnouncer::dropped(listeners, infos[i]);
-    const std::uint64_t raw_bytes = infos[i].raw_bytes;
-    void* raw_base = reinterpret_cast<void*>(infos[i].raw_address);
-    {
-      // Forgotten before it is freed: the source may give the same address to another thread at once.
-      MutexLock lock(mutex_);
-      stats_.segment.decrease(1);
-      stats_.overhead_bytes.decrease(leaving[i]->overhead_bytes());
-      stats_.reserved_bytes.decrease(raw_bytes);
-      ++stats_.num_device_free;
-      history_.add({PoolAction::kSegmentFree, infos[i].raw_address, raw_bytes, infos[i].stream, nullptr});
-      blocks_.erase(leaving[i]);
-    }
-    if (const auto freed = source_->free(raw_base, raw_bytes, infos[i].stream); !freed.ok()) {
-      log_line(LogLevel::kError, freed.error().to_string());
-    }
-    returned_bytes += raw_bytes;
-  }
+  for (Segment* segment : leaving) returned_bytes += drop(segment, listeners);
   return returned_bytes;
 }
 
+std::uint64_t Pool::drop(Segment* segment, const SegmentAnnouncer::Listeners& listeners) {
+  SegmentInfo info;
+  {
+    MutexLock lock(mutex_);
+    info = describe(*segment);
+  }
+  if (!SegmentAnnouncer::let_go(listeners, info)) {
+    MutexLock lock(mutex_);
+    segment->state = SegmentState::kStuck;
+    return 0;
+  }
+  SegmentAnnouncer::dropped(listeners, info);
+  {
+    // Forgotten before it is freed: the source may give the same address to another thread at once.
+    MutexLock lock(mutex_);
+    stats_.segment.decrease(1);
+    stats_.overhead_bytes.decrease(segment->overhead_bytes());
+    stats_.reserved_bytes.decrease(info.raw_bytes);
+    ++stats_.num_device_free;
+    history_.add({PoolAction::kSegmentFree, info.raw_address, info.raw_bytes, info.stream, nullptr});
+    blocks_.erase(segment);
+  }
+  void* raw_base = reinterpret_cast<void*>(info.raw_address);
+  if (const auto freed = source_->free(raw_base, info.raw_bytes, info.stream); !freed.ok()) {
+    log_line(LogLevel::kError, freed.error().to_string());
+  }
+  return info.raw_bytes;
+}
+
 Error Pool::exhausted(std::uint64_t charged, const Error& cause) {
+  const auto device = device_.memory_info();
   PoolStats now;
   {
     MutexLock lock(mutex_);
     ++stats_.num_ooms;
     now = stats_;
-    if (history_.on()) history_.add({PoolAction::kOutOfMemory, 0, charged, {}, nullptr});
+    history_.add({PoolAction::kOutOfMemory, device.ok() ? device->free_bytes : 0, charged, {}, nullptr});
   }
   return {Status::kResourceExhausted,
           fmt::format("{} bytes asked of an aligned pool on {} ({} reserved, {} allocated, {} overhead): {}", charged,

@@ -34,9 +34,9 @@ Result<void> check_options(const PoolOptions& options, std::uint64_t page_bytes)
     return Error{Status::kParamInvalid, fmt::format("preallocate_bytes {} is more than max_bytes {}",
                                                     options.preallocate_bytes, options.max_bytes)};
   }
-  if (options.guard_bytes > kMiB) {
+  if (options.guard_bytes.value_or(0) > kMiB) {
     return Error{Status::kParamInvalid,
-                 fmt::format("guard_bytes is {}: at most 1 MiB makes sense", options.guard_bytes)};
+                 fmt::format("guard_bytes is {}: at most 1 MiB makes sense", *options.guard_bytes)};
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "onesided/base/align.h"
 #include "onesided/base/result.h"
@@ -26,9 +27,9 @@ struct PoolOptions {
   double gc_threshold = 0;
   // Each allocation has a segment of its own.
   bool no_split = false;
-  // Readable bytes to keep after the last block of a segment, for kernels that read past the end, where the source does
-  // not keep them by itself. Neither block nor charge.
-  std::uint64_t guard_bytes = 0;
+  // Readable bytes to keep after the last block of a segment, for kernels that read past the end. Neither block nor
+  // charge. Nothing: what the source says it needs.
+  std::optional<std::uint64_t> guard_bytes = std::nullopt;
 };
 
 inline constexpr std::uint64_t kMaxPoolAlignment = 1 * kGiB;

@@ -108,17 +108,51 @@ TEST_F(PoolTest, ExhaustionTellsThePoolsNumbersAndChangesNothing) {
 TEST_F(PoolTest, OthersAreAskedLast) {
   auto hoarder = make();
   ASSERT_TRUE(hoarder->free(hoarder->allocate(50 * kMiB).value().address).ok());
-  auto pool = make();
   std::vector<std::uint64_t> asked;
-  pool->set_reclaim_elsewhere([&](std::uint64_t wanted) {
+  const auto reclaim = [&](std::uint64_t wanted) {
     asked.push_back(wanted);
     return hoarder->trim() != 0;
-  });
+  };
+  auto pool = std::move(Pool::create(device_, make_device_source(device_), {}, reclaim)).value();
   ASSERT_TRUE(pool->free(pool->allocate(10 * kMiB).value().address).ok());
   EXPECT_TRUE(pool->allocate(30 * kMiB).ok());
   EXPECT_TRUE(asked.empty()) << "its own idle segment was enough";
   EXPECT_TRUE(pool->allocate(40 * kMiB).ok());
   EXPECT_EQ(asked, std::vector<std::uint64_t>{40 * kMiB});
+}
+
+TEST_F(PoolTest, OthersAreAskedForThePreallocationToo) {
+  auto hoarder = make();
+  ASSERT_TRUE(hoarder->free(hoarder->allocate(70 * kMiB).value().address).ok());
+  const auto reclaim = [&](std::uint64_t) { return hoarder->trim() != 0; };
+  const auto pool = Pool::create(device_, make_device_source(device_), {.preallocate_bytes = 40 * kMiB}, reclaim);
+  ASSERT_TRUE(pool.ok()) << pool.error().to_string();
+  EXPECT_EQ(hoarder->stats().reserved_bytes.current, 0);
+  const auto hopeless = Pool::create(device_, make_device_source(device_), {.preallocate_bytes = 60 * kMiB}, reclaim);
+  EXPECT_THAT(hopeless.error().text(), HasSubstr("0 reserved, 0 allocated"));
+}
+
+TEST_F(PoolTest, OthersAreLeftAloneWhenTheyCannotHelp) {
+  int asked = 0;
+  const auto reclaim = [&](std::uint64_t) { return ++asked != 0; };
+  const PoolOptions capped{.max_bytes = 16 * kMiB};
+  auto pool = std::move(Pool::create(device_, make_device_source(device_), capped, reclaim)).value();
+  ASSERT_TRUE(pool->allocate(16 * kMiB).ok());
+  EXPECT_EQ(pool->allocate(2 * kMiB).status(), Status::kResourceExhausted) << "its own cap refuses";
+  auto greedy = std::move(Pool::create(device_, make_device_source(device_), {}, reclaim)).value();
+  EXPECT_EQ(greedy->allocate(81 * kMiB).status(), Status::kResourceExhausted) << "more than the device has";
+  EXPECT_EQ(asked, 0);
+}
+
+TEST_F(PoolTest, APatientTrimWaitsForStreams) {
+  auto pool = make();
+  void* block = pool->allocate(8 * kMiB, stream_number(1)).value().address;
+  ASSERT_TRUE(pool->record_stream(block, stream_number(2)).ok());
+  device_.hold(stream_number(2));
+  ASSERT_TRUE(pool->free(block).ok());
+  EXPECT_EQ(pool->trim(), 0u);
+  EXPECT_FALSE(device_.waited_on_host());
+  EXPECT_EQ(pool->trim(UINT64_MAX, Pool::Patience::kWaitForStreams), 8 * kMiB);
 }
 
 TEST_F(PoolTest, AFailedSourceLeavesNoTrace) {

@@ -20,10 +20,8 @@ class SegmentAnnouncer::Slot {
       if (closed_) return;
       callers_.push_back(std::this_thread::get_id());
     }
+    const Leave leave{*this};
     call(*listener_);
-    MutexLock lock(mutex_);
-    callers_.erase(std::find(callers_.begin(), callers_.end(), std::this_thread::get_id()));
-    changed_.notify_all();
   }
 
   void close() {
@@ -37,6 +35,16 @@ class SegmentAnnouncer::Slot {
   }
 
  private:
+  // Also when a foreign callback throws: close() would wait for ever.
+  struct Leave {
+    Slot& slot;
+    ~Leave() {
+      MutexLock lock(slot.mutex_);
+      slot.callers_.erase(std::find(slot.callers_.begin(), slot.callers_.end(), std::this_thread::get_id()));
+      slot.changed_.notify_all();
+    }
+  };
+
   const SubscriptionId id_;
   const std::shared_ptr<SegmentListener> listener_;
   Mutex mutex_;
@@ -80,6 +88,12 @@ SegmentAnnouncer::Listeners SegmentAnnouncer::listener(SubscriptionId id) {
 
 void SegmentAnnouncer::added(const Listeners& listeners, const SegmentInfo& segment) {
   for (const auto& slot : listeners) slot->run([&](SegmentListener& one) { one.on_segment_added(segment); });
+}
+
+bool SegmentAnnouncer::let_go(const Listeners& listeners, const SegmentInfo& segment) {
+  bool all = true;
+  for (const auto& slot : listeners) slot->run([&](SegmentListener& one) { all = one.let_go(segment) && all; });
+  return all;
 }
 
 void SegmentAnnouncer::dropped(const Listeners& listeners, const SegmentInfo& segment) {

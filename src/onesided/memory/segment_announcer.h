@@ -23,11 +23,14 @@ struct SegmentInfo {
 
 // Called from whichever thread grows or trims the pool, with no lock of the pool held: it may allocate, free,
 // subscribe. A segment's `added` returns before any block of it is handed out, its `dropped` before the memory goes
-// back to its source; calls about different segments may run at the same time.
+// back to its source; calls about different segments may run at the same time. None may throw.
 class SegmentListener {
  public:
   virtual ~SegmentListener() = default;
   virtual void on_segment_added(const SegmentInfo& segment) = 0;
+  // Asked before on_segment_dropped(). False, somebody still uses the memory: it stays, no block of it is handed out
+  // any more, and the pool asks again when it is trimmed the next time.
+  virtual bool let_go(const SegmentInfo&) { return true; }
   virtual void on_segment_dropped(const SegmentInfo& segment) = 0;
 };
 
@@ -48,6 +51,7 @@ class SegmentAnnouncer {
   Listeners listener(SubscriptionId id);
 
   static void added(const Listeners& listeners, const SegmentInfo& segment);
+  static bool let_go(const Listeners& listeners, const SegmentInfo& segment);
   static void dropped(const Listeners& listeners, const SegmentInfo& segment);
 
  private:

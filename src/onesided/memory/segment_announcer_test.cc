@@ -97,6 +97,39 @@ TEST_F(AnnouncementTest, UnsubscribeWaitsForACallOnAnotherThread) {
   opens.join();
 }
 
+// Lets segments go when it is told to.
+class Holds final : public SegmentListener {
+ public:
+  void on_segment_added(const SegmentInfo&) override {}
+  bool let_go(const SegmentInfo&) override {
+    ++asked;
+    return willing;
+  }
+  void on_segment_dropped(const SegmentInfo&) override { ++dropped; }
+  bool willing = false;
+  int asked = 0;
+  int dropped = 0;
+};
+
+TEST_F(AnnouncementTest, WhatAListenerDoesNotLetGoStaysAndIsNotUsed) {
+  auto holds = std::make_shared<Holds>();
+  auto other = std::make_shared<Holds>();
+  other->willing = true;
+  pool_->subscribe(other);
+  pool_->subscribe(holds);
+  void* block = pool_->allocate(4 * kMiB).value().address;
+  ASSERT_TRUE(pool_->free(block).ok());
+  EXPECT_EQ(pool_->trim(), 0u);
+  EXPECT_EQ(device_.used_bytes(), 4 * kMiB);
+  EXPECT_EQ(pool_->stats().reserved_bytes.current, 4 * kMiB);
+  EXPECT_EQ(other->dropped, 0) << "nobody hears of an end that does not come";
+  EXPECT_NE(pool_->allocate(4 * kMiB).value().address, block) << "somebody still uses that memory";
+  holds->willing = true;
+  EXPECT_EQ(pool_->trim(), 4 * kMiB);
+  EXPECT_EQ(holds->asked, 2);
+  EXPECT_EQ(holds->dropped + other->dropped, 2);
+}
+
 TEST_F(AnnouncementTest, ASegmentIsNotDroppedWhileASubscriberIsToldOfIt) {
   // T0: subscribe, replaying S | T1: trim -> S stays until T0 has told of it
   ASSERT_TRUE(pool_->free(pool_->allocate(2 * kMiB).value().address).ok());

@@ -1,8 +1,11 @@
 #include "onesided/memory/segment_source.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 namespace onesided {
 namespace {
@@ -16,6 +19,8 @@ class DeviceSource : public SegmentSource {
     return std::max(device_.page_bytes(), device_.registration_alignment());
   }
   std::uint64_t natural_alignment() const override { return granule_bytes(); }
+  // Nobody reads past the end of host memory, and an NPU's device keeps what its kernels read (AclDevice::allocate).
+  std::uint64_t guard_bytes() const override { return 0; }
   Result<void*> allocate(std::uint64_t nbytes, std::uint64_t alignment, Stream) override {
     return device_.allocate(nbytes, alignment);
   }
@@ -33,6 +38,13 @@ class PrefaultedSource final : public DeviceSource {
     ONESIDED_TRY_ASSIGN(base, DeviceSource::allocate(nbytes, alignment, stream));
 #ifdef MADV_POPULATE_WRITE
     if (::madvise(base, nbytes, MADV_POPULATE_WRITE) == 0) return base;
+    if (errno != EINVAL) {
+      // Touching what the kernel would not give ends in a signal.
+      const Error error{Status::kResourceExhausted,
+                        fmt::format("no pages for {} bytes of host memory: {}", nbytes, std::strerror(errno))};
+      if (const auto returned = DeviceSource::free(base, nbytes, stream); !returned.ok()) return returned.error();
+      return error;
+    }
 #endif
     // An older kernel: touch one byte of each page. Nobody else knows the memory yet.
     for (std::uint64_t offset = 0; offset < nbytes; offset += 4096) static_cast<volatile char*>(base)[offset] = 0;

@@ -20,6 +20,9 @@ class SegmentSource {
   virtual std::uint64_t granule_bytes() const = 0;
   // Starts of ranges are usually multiples of this, whatever is asked; the pool checks and copes.
   virtual std::uint64_t natural_alignment() const = 0;
+  // Bytes that must stay readable behind the last block, since kernels read past a tensor's end, and that the source
+  // does not keep by itself.
+  virtual std::uint64_t guard_bytes() const = 0;
   // Exhausted: RESOURCE_EXHAUSTED, no state change. `stream` is where the memory will be used first.
   virtual Result<void*> allocate(std::uint64_t nbytes, std::uint64_t alignment, Stream stream) = 0;
   // Gives back exactly what allocate() returned, once. All work that uses it has ended.

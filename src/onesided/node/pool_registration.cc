@@ -13,33 +13,39 @@ class PoolRegistration::Registrar final : public SegmentListener {
   explicit Registrar(RegistrationCalls calls) : calls_(std::move(calls)) {}
 
   void on_segment_added(const SegmentInfo& segment) override {
+    {
+      MutexLock lock(mutex_);
+      if (closed_) return;
+    }
     const auto handle = calls_.register_memory(segment.address, segment.nbytes, segment.device->mem_type());
     MutexLock lock(mutex_);
     if (handle.ok()) {
-      handles_[segment.address] = *handle;
+      entries_[segment.address] = {*handle};
       ++made_;
     } else {
       fail(handle.error().with_context(fmt::format("segment {:#x} of {} bytes", segment.address, segment.nbytes)));
     }
   }
 
-  void on_segment_dropped(const SegmentInfo& segment) override { release(segment.address); }
+  bool let_go(const SegmentInfo& segment) override { return release(segment.address); }
+  void on_segment_dropped(const SegmentInfo&) override {}  // let_go() did all there is to do
 
-  void release_all() {
-    for (;;) {
-      std::uint64_t address = 0;
-      {
-        MutexLock lock(mutex_);
-        if (handles_.empty()) return;
-        address = handles_.begin()->first;
-      }
-      release(address);
+  // Nothing more is registered. True: nothing is registered any more either.
+  bool close() {
+    std::vector<std::uint64_t> addresses;
+    {
+      MutexLock lock(mutex_);
+      closed_ = true;
+      for (const auto& [address, entry] : entries_) addresses.push_back(address);
     }
+    bool all = true;
+    for (const std::uint64_t address : addresses) all = release(address) && all;
+    return all;
   }
 
   std::uint64_t registered() const {
     MutexLock lock(mutex_);
-    return handles_.size();
+    return entries_.size();
   }
   std::uint64_t made() const {
     MutexLock lock(mutex_);
@@ -56,24 +62,39 @@ class PoolRegistration::Registrar final : public SegmentListener {
     failures_.push_back(std::move(error));
   }
 
-  void release(std::uint64_t address) {
+  // False: the engine could not, e.g. since a transfer still moves bytes there. Then the handle is kept.
+  bool release(std::uint64_t address) {
     std::uint64_t handle = 0;
     {
       MutexLock lock(mutex_);
-      const auto found = handles_.find(address);
-      if (found == handles_.end()) return;
-      handle = found->second;
-      handles_.erase(found);
+      const auto found = entries_.find(address);
+      if (found == entries_.end()) return true;
+      handle = found->second.handle;
     }
-    if (const auto released = calls_.deregister_memory(handle); !released.ok()) {
-      MutexLock lock(mutex_);
-      fail(released.error().with_context(fmt::format("segment {:#x}", address)));
+    const auto released = calls_.deregister_memory(handle);
+    MutexLock lock(mutex_);
+    const auto found = entries_.find(address);
+    // T0: trim | T1: close() -> both deregister, one finds it done.
+    if (found == entries_.end() || found->second.handle != handle) return true;
+    if (released.ok() || released.status() == Status::kNotFound || released.status() == Status::kClosed) {
+      entries_.erase(found);
+      return true;
     }
+    if (!std::exchange(found->second.told, true)) {
+      fail(released.error().with_context(fmt::format("segment {:#x} stays", address)));
+    }
+    return false;
   }
+
+  struct Entry {
+    std::uint64_t handle = 0;
+    bool told = false;  // that it could not be deregistered
+  };
 
   const RegistrationCalls calls_;
   mutable Mutex mutex_;
-  std::map<std::uint64_t, std::uint64_t> handles_ ONESIDED_GUARDED_BY(mutex_);  // by segment address
+  std::map<std::uint64_t, Entry> entries_ ONESIDED_GUARDED_BY(mutex_);  // by segment address
+  bool closed_ ONESIDED_GUARDED_BY(mutex_) = false;
   std::uint64_t made_ ONESIDED_GUARDED_BY(mutex_) = 0;
   std::vector<Error> failures_ ONESIDED_GUARDED_BY(mutex_);
 };
@@ -88,8 +109,8 @@ Result<std::unique_ptr<PoolRegistration>> PoolRegistration::create(Pool& pool, R
 }
 
 PoolRegistration::~PoolRegistration() {
-  pool_.unsubscribe(subscription_);
-  registrar_->release_all();
+  // What a transfer still uses must not go back to the device: the registrar stays subscribed and is asked about it.
+  if (registrar_->close()) pool_.unsubscribe(subscription_);
 }
 
 std::uint64_t PoolRegistration::segments_registered() const { return registrar_->registered(); }

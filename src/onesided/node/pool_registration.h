@@ -14,7 +14,8 @@
 namespace onesided {
 
 // What is needed of an engine. Both are called with no lock held, from threads that grow or trim the pool. `deregister`
-// returns only when nobody reads the memory any more.
+// succeeds only when nobody uses the memory any more; NOT_FOUND and CLOSED count as that, after any other error it is
+// called again later. Both may be called as long as the pool lives.
 struct RegistrationCalls {
   std::function<Result<std::uint64_t>(std::uint64_t address, std::uint64_t nbytes, MemType type)> register_memory;
   std::function<Result<void>(std::uint64_t handle)> deregister_memory;
@@ -25,15 +26,16 @@ class PoolRegistration {
  public:
   // Registers what is there before it returns. On failure everything is deregistered again.
   static Result<std::unique_ptr<PoolRegistration>> create(Pool& pool, RegistrationCalls calls);
-  // Deregisters all segments and stops listening.
+  // Deregisters all segments and stops listening. A segment that could not be deregistered stays in the pool until it
+  // can.
   ~PoolRegistration();
   PoolRegistration(const PoolRegistration&) = delete;
   PoolRegistration& operator=(const PoolRegistration&) = delete;
 
   std::uint64_t segments_registered() const;  // now
   std::uint64_t registrations_made() const;   // ever: does not move while tensors come and go
-  // Segments that could not be registered, or not be deregistered before they went, since create(). Tensors in the
-  // former cannot be transferred.
+  // Segments that could not be registered, or not be deregistered when the pool wanted to give them back, since
+  // create(). Tensors in the former cannot be transferred; the latter stay.
   std::vector<Error> failures() const;
 
  private:

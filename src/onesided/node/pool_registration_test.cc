@@ -19,6 +19,7 @@ struct CountingEngine {
   std::map<std::uint64_t, std::uint64_t> regions;  // handle -> address
   std::uint64_t last_handle = 0;
   std::uint64_t refuse_above = UINT64_MAX;
+  Status deregister_status = Status::kSuccess;
 
   RegistrationCalls calls() {
     return {[this](std::uint64_t address, std::uint64_t nbytes, MemType type) -> Result<std::uint64_t> {
@@ -29,6 +30,7 @@ struct CountingEngine {
               return last_handle;
             },
             [this](std::uint64_t handle) -> Result<void> {
+              if (deregister_status != Status::kSuccess) return Error{deregister_status, "a transfer is under way"};
               if (regions.erase(handle) == 1) return {};
               return Error{Status::kNotFound, "unknown handle"};
             }};
@@ -78,6 +80,32 @@ TEST_F(PoolRegistrationTest, ARefusalAtTheBeginningUndoesTheRest) {
   EXPECT_EQ(joined.status(), Status::kResourceExhausted);
   EXPECT_THAT(joined.error().text(), HasSubstr("too many"));
   EXPECT_THAT(engine_.regions, IsEmpty());
+}
+
+TEST_F(PoolRegistrationTest, MemoryThatATransferUsesStaysUntilItIsDone) {
+  auto joined = std::move(PoolRegistration::create(*pool_, engine_.calls())).value();
+  void* block = pool_->allocate(4 * kMiB).value().address;
+  engine_.deregister_status = Status::kBusy;
+  ASSERT_TRUE(pool_->free(block).ok());
+  EXPECT_EQ(pool_->trim(), 0u);
+  EXPECT_EQ(pool_->trim(), 0u);
+  EXPECT_EQ(device_.used_bytes(), 4 * kMiB);
+  ASSERT_EQ(joined->failures().size(), 1u) << "told once, not at each attempt";
+  EXPECT_THAT(joined->failures()[0].text(), HasSubstr("under way"));
+  joined.reset();
+  EXPECT_EQ(pool_->trim(), 0u) << "the end of the registration is not the end of the transfer";
+  ASSERT_TRUE(pool_->allocate(64 * kMiB).ok());
+  EXPECT_EQ(engine_.regions.size(), 1u) << "nothing new is registered";
+  engine_.deregister_status = Status::kSuccess;
+  EXPECT_EQ(pool_->trim(), 4 * kMiB);
+  EXPECT_THAT(engine_.regions, IsEmpty());
+}
+
+TEST_F(PoolRegistrationTest, AClosedEngineHoldsNothing) {
+  auto joined = std::move(PoolRegistration::create(*pool_, engine_.calls())).value();
+  ASSERT_TRUE(pool_->free(pool_->allocate(4 * kMiB).value().address).ok());
+  engine_.deregister_status = Status::kClosed;
+  EXPECT_EQ(pool_->trim(), 4 * kMiB);
 }
 
 TEST_F(PoolRegistrationTest, ALaterRefusalIsReportedAndTheTensorStillThere) {

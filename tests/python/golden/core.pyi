@@ -272,10 +272,10 @@ def host_pool(nbytes: int, alignment: int = 2097152) -> HostMemory:
 
 class HostPool:
     """
-    A growing pool of exportable host memory: pre-faulted segments that are reused, announced to whoever registers memory, and given back by trim(). Thread-safe.
+    A growing pool of exportable host memory: pre-faulted segments that are reused, announced to whoever registers memory, and given back by trim(). alignment: of every buffer, the page of the host by default. Thread-safe.
     """
 
-    def __init__(self, *, alignment: int = 4096, max_bytes: int = 0, preallocate_bytes: int = 0, segment_bytes: int = 33554432, segment_bytes_max: int = 1073741824, gc_threshold: float = 0.0) -> None: ...
+    def __init__(self, *, alignment: int | None = None, max_bytes: int = 0, preallocate_bytes: int = 0, segment_bytes: int = 33554432, segment_bytes_max: int = 1073741824, gc_threshold: float = 0.0) -> None: ...
 
     def allocate(self, nbytes: int) -> HostMemory:
         """

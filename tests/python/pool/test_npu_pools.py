@@ -15,6 +15,8 @@ import pytest
 import onesided
 
 CHECKS = Path(__file__).parent / "npu"
+sys.path.insert(0, str(CHECKS))
+import matrix  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch_npu") is None, reason="torch_npu is not installed in this environment"
@@ -72,6 +74,10 @@ def test_memory():
     run_checks("checks_memory", environment(CHECKS_HBM="1GiB"))
 
 
+def test_registration():
+    run_checks("checks_registration", environment(CHECKS_HBM="1GiB"))
+
+
 def test_streams():
     run_checks("checks_streams", environment())
 
@@ -80,20 +86,29 @@ def test_frameworks():
     run_checks("checks_frameworks", environment())
 
 
-@pytest.mark.parametrize("conf", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
-def test_matrix(conf):
-    run_checks("checks_matrix", environment(conf))
+def test_handles():
+    run_checks("checks_handles", environment())
 
 
-def test_what_torch_npu_refuses_stays_refused():
-    conf = "expandable_segments:True,max_split_size_mb:32"
-    code = (
-        "import onesided.ascend_sim; onesided.ascend_sim.enable(); import torch, onesided.npu; onesided.npu.install();"
-        "torch.empty(1, device='npu')"
-    )
-    child = run(["-c", code], environment(conf))
-    assert child.returncode != 0
-    assert "expandable_segments" in child.stderr + child.stdout
+@pytest.mark.parametrize("row", matrix.DOCUMENTED, ids=lambda row: row[0])
+def test_the_documents_say_what_the_matrix_asserts(row):
+    document = Path(__file__).resolve().parents[3] / "docs/aligned_pools.md"
+    assert f"| {' | '.join(row)} |" in document.read_text()
+
+
+@pytest.fixture(scope="module")
+def matrix_results(tmp_path_factory) -> dict[str, object]:
+    results = tmp_path_factory.mktemp("matrix") / "results.json"
+    child = run([str(CHECKS / "matrix.py"), str(results)], environment())
+    assert child.returncode == 0, child.stderr[-3000:]
+    return json.loads(results.read_text())
+
+
+@pytest.mark.parametrize("pooling", matrix.all_poolings(), ids=lambda pooling: pooling.name)
+@pytest.mark.parametrize("settings", matrix.all_settings(), ids=lambda settings: settings.conf or "no setting")
+def test_matrix(settings, pooling, matrix_results):
+    result = matrix_results.get(matrix.cell_name(settings, pooling), "was not run, see the cells before it")
+    assert result == ("refused" if settings.refused else "ok")
 
 
 @pytest.mark.parametrize("conf", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())

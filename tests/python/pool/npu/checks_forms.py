@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 
 import pytest
@@ -11,7 +12,7 @@ from npu_session import A, device_used
 from torch_npu.npu import MemPool, use_mem_pool
 
 import onesided.npu
-from onesided.npu import pool_stats
+from onesided.npu import pool_segments, pool_stats
 
 
 def make_tensors():
@@ -113,6 +114,26 @@ def test_charge_is_the_rounded_request(alignment):
     assert stats["allocated_bytes.current"] == charged
     assert stats["requested_bytes.current"] == sum(sizes)
     assert stats["reserved_bytes.current"] <= charged + stats["overhead_bytes.current"] + (32 << 20)
+
+
+@pytest.mark.parametrize("custom", [False, True], ids=["default", "custom"])
+def test_kernels_may_read_past_the_last_block(custom, upstream):
+    # Exact multiples leave no slack of their own, and behind the segment nothing is mapped.
+    pool = MemPool(upstream.allocator().allocator() if custom else None, sub_block_alignment=A)
+    with use_mem_pool(pool):
+        tensors = [torch.zeros(A, dtype=torch.uint8, device="npu:0") for _ in range(8)]
+    torch.npu.synchronize()
+    ends = [segment["address"] + segment["nbytes"] for segment in pool_segments(pool)]
+    assert max(x.data_ptr() for x in tensors) + A in ends
+    for end in ends:
+        assert ctypes.string_at(end, 32) == bytes(32), "simulated device memory is mapped in the host"
+    stats = pool_stats(pool)
+    assert stats["overhead_bytes.current"] == (A * len(ends) if custom else 0), "at most an alignment a segment"
+    without = MemPool(upstream.allocator().allocator(), sub_block_alignment=A, pool_options={"guard_bytes": 0})
+    with use_mem_pool(without):
+        exact = torch.zeros(A, dtype=torch.uint8, device="npu:0")
+    assert pool_stats(without)["reserved_bytes.current"] == A
+    del exact
 
 
 def test_three_mebibytes_do_not_cost_twenty():

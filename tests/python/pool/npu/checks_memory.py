@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from npu_session import A, device_used
+from npu_session import A, device_used, fill
 from torch_npu.npu import MemPool, use_mem_pool
 
 import onesided.ascend_sim
@@ -15,16 +15,6 @@ import onesided.npu
 from onesided.npu import pool_stats
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def capacity() -> int:
-    torch.npu.empty_cache()
-    return onesided.ascend_sim.stats(0).capacity_bytes
-
-
-def fill(share: float, capacity: int) -> torch.Tensor:
-    return torch.empty(int(capacity * share), dtype=torch.uint8, device="npu:0")
 
 
 # Field case A06.
@@ -173,6 +163,103 @@ def test_memory_fraction_counts_both(capacity):
     del held, x
 
 
+def test_memory_fraction_counts_both_whoever_comes_last(capacity):
+    # Nothing is cached that could make room: the limit is of what is held, by either allocator.
+    pool = MemPool(sub_block_alignment=A)
+    with use_mem_pool(pool):
+        held = fill(0.3, capacity)
+    torch.npu.set_per_process_memory_fraction(0.5)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match="memory fraction"):
+            fill(0.3, capacity)
+        x = fill(0.1, capacity)
+        assert onesided.npu.pool_of(x) is None
+        del held
+        y = fill(0.3, capacity)  # the pool's idle segment gives way
+    finally:
+        torch.npu.set_per_process_memory_fraction(1.0)
+    assert pool_stats(pool)["reserved_bytes.current"] == 0
+    del x, y
+
+
+def busy(stream: torch.npu.Stream) -> None:
+    """Work on the stream that lasts a while."""
+    big = torch.ones(1200, 1200, device="npu:0")
+    with torch.npu.stream(stream):
+        for _ in range(6):
+            big @ big
+
+
+def test_blocks_that_wait_for_a_stream_are_waited_for_before_memory_runs_out(capacity):
+    first, second = MemPool(sub_block_alignment=A), MemPool(sub_block_alignment=A)
+    side = torch.npu.Stream()
+    for other in ("aligned", "native"):
+        with use_mem_pool(first):
+            x = fill(0.6, capacity)
+        busy(side)
+        x.record_stream(side)
+        del x
+        if other == "aligned":
+            with use_mem_pool(second):
+                y = fill(0.6, capacity)
+        else:
+            y = fill(0.6, capacity)
+        del y
+        torch.npu.empty_cache()
+
+
+def test_empty_cache_waits_for_streams(capacity):
+    pool, side = MemPool(sub_block_alignment=A), torch.npu.Stream()
+    with use_mem_pool(pool):
+        x = fill(0.3, capacity)
+    busy(side)
+    x.record_stream(side)
+    del x
+    torch.npu.empty_cache()
+    assert pool_stats(pool)["reserved_bytes.current"] == 0
+
+
+def test_released_pools_go_when_their_last_stream_is_done(capacity):
+    # Also where nobody calls empty_cache().
+    side = torch.npu.Stream()
+    for _ in range(5):
+        pool = MemPool(sub_block_alignment=A)
+        with use_mem_pool(pool):
+            x = torch.empty(7 * MIB, dtype=torch.uint8, device="npu:0")
+        busy(side)
+        x.record_stream(side)
+        del x, pool
+        gc.collect()
+    torch.npu.synchronize()
+    torch.empty(1, device="npu:0")
+    assert onesided.npu.pools() == []
+
+
+def test_caches_of_others_give_way_to_a_preallocation_and_not_to_a_cap(capacity):
+    fill(0.7, capacity)
+    pool = MemPool(sub_block_alignment=A, pool_options={"preallocate_bytes": int(capacity * 0.5)})
+    del pool
+    fill(0.6, capacity)
+    cached = torch.npu.memory_reserved()
+    capped = MemPool(sub_block_alignment=A, pool_options={"max_bytes": 8 * MIB})
+    with use_mem_pool(capped), pytest.raises(torch.OutOfMemoryError, match="max_bytes"):
+        torch.empty(10 * MIB, dtype=torch.uint8, device="npu:0")
+    assert torch.npu.memory_reserved() == cached
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5])
+def test_the_pools_own_garbage_threshold(threshold):
+    # garbage_collection_threshold is the native allocator's; an aligned pool has gc_threshold.
+    options = {"max_bytes": 64 * MIB, "gc_threshold": threshold}
+    pool = MemPool(sub_block_alignment=A, pool_options=options)
+    with use_mem_pool(pool):
+        torch.empty(30 * MIB, dtype=torch.uint8, device="npu:0")
+        with torch.npu.stream(torch.npu.Stream()):
+            x = torch.empty(20 * MIB, dtype=torch.uint8, device="npu:0")
+    assert pool_stats(pool)["reserved_bytes.current"] == (20 * MIB if threshold else 50 * MIB)
+    del x
+
+
 def test_snapshot_has_frames_and_traces(capacity):
     torch.npu.memory._record_memory_history(max_entries=1000)
     try:
@@ -190,99 +277,6 @@ def test_snapshot_has_frames_and_traces(capacity):
         del x
     finally:
         torch.npu.memory._record_memory_history(None)
-
-
-def test_segments_are_announced_to_python(capacity):
-    pool = MemPool(sub_block_alignment=A)
-    with use_mem_pool(pool):
-        x = torch.empty(10, device="npu:0")
-    events = []
-    with onesided.npu.subscribe(
-        pool,
-        lambda segment: events.append(("added", segment["address"], torch.npu.memory_allocated() > 0)),
-        lambda segment: events.append(("dropped", segment["address"], None)),
-    ):
-        assert len(events) == 1
-        with use_mem_pool(pool):
-            y = torch.empty(50 * MIB, dtype=torch.uint8, device="npu:0")
-        assert [event[0] for event in events] == ["added", "added"]
-        address = y.data_ptr()
-        del y
-        torch.npu.empty_cache()
-        assert events[-1] == ("dropped", address, None)
-    with use_mem_pool(pool):
-        torch.empty(50 * MIB, dtype=torch.uint8, device="npu:0")
-    assert len(events) == 3
-    del x
-
-
-class Engine:
-    """Counts what an engine would be asked."""
-
-    def __init__(self) -> None:
-        self.regions: dict[int, tuple[int, int]] = {}
-        self.made = 0
-
-    def register_mem(self, address, nbytes, kind):
-        assert kind == "device"
-        assert address % A == 0 and nbytes % A == 0
-        self.made += 1
-        self.regions[self.made] = (address, nbytes)
-        return self.made
-
-    def deregister_mem(self, handle):
-        del self.regions[handle]
-
-
-def test_register_pool_registers_each_segment_once(capacity):
-    engine, pool = Engine(), MemPool(sub_block_alignment=A)
-    with onesided.npu.register_pool(engine, pool) as joined:
-        for update in range(20):
-            with use_mem_pool(pool):
-                weights = [torch.full((1000,), float(update), device="npu:0") for _ in range(10)]
-            if update == 0:
-                made = joined.registrations
-            assert all(
-                any(base <= w.data_ptr() and w.data_ptr() + 4000 <= base + n for base, n in engine.regions.values())
-                for w in weights
-            )
-            del weights
-        assert joined.registrations == made == engine.made
-        torch.npu.empty_cache()
-        assert engine.regions == {}
-        assert joined.failures == []
-        with use_mem_pool(pool):
-            x = torch.empty(10, device="npu:0")
-        assert joined.segments == 1
-    assert engine.regions == {}
-    del x
-
-
-def test_a_refused_registration_says_so(capacity):
-    class Refusing(Engine):
-        def register_mem(self, address, nbytes, kind):
-            raise RuntimeError("no room in the table")
-
-    pool = MemPool(sub_block_alignment=A)
-    with use_mem_pool(pool):
-        x = torch.empty(10, device="npu:0")
-    with pytest.raises(RuntimeError, match="no room in the table"):
-        onesided.npu.register_pool(Refusing(), pool)
-    del x
-
-
-def test_native_segment_of_both_kinds(capacity):
-    torch.npu.empty_cache()
-    native = [torch.empty(100, device="npu:0") for _ in range(2)]
-    base, nbytes = onesided.npu.native_segment(native[1].data_ptr())
-    assert base % A == 0 and nbytes % A == 0 and base <= native[0].data_ptr() < base + nbytes
-    pool = MemPool(sub_block_alignment=A)
-    with use_mem_pool(pool):
-        ours = torch.empty(100, device="npu:0")
-    assert onesided.npu.native_segment(ours.data_ptr()) == (ours.data_ptr(), A)
-    with pytest.raises(RuntimeError):
-        onesided.npu.native_segment(12345)
-    del native, ours
 
 
 # Field case A21 (a): callbacks, finalizers and four allocating threads.
