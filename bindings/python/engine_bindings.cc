@@ -24,26 +24,6 @@ struct Handle {
   MemHandle handle;
 };
 
-MemType type_of(nb::handle type) {
-  if (MemType value{}; nb::try_cast(type, value)) return value;
-  if (std::string name; nb::try_cast(type, name)) {
-    if (name == "host") return MemType::kHost;
-    if (name == "device") return MemType::kDevice;
-    throw RaisedError(
-        Error(Status::kParamInvalid, fmt::format("memory type \"{}\": expected \"host\" or \"device\"", name)));
-  }
-  throw RaisedError(Error(Status::kParamInvalid, "the memory type must be \"host\", \"device\" or a MemType"));
-}
-
-std::uint64_t word_of(nb::handle value, const char* what) {
-  std::uint64_t word = 0;
-  if (nb::try_cast(value, word)) return word;
-  const auto index = nb::steal(PyNumber_Index(value.ptr()));
-  PyErr_Clear();
-  if (index.is_valid() && nb::try_cast(index, word)) return word;
-  throw RaisedError(Error(Status::kParamInvalid, fmt::format("{} must be an integer from 0 to 2^64 - 1", what)));
-}
-
 nb::dict stats_of(const PyEngine& self) {
   Engine::Stats stats;
   {
@@ -198,6 +178,14 @@ void bind_connections(EngineClass& engine) {
       .def("get_notifies", &notifies_of, "[(name, msg), ...] that have come, oldest first; does not block.");
 }
 
+void close(PyEngine& self) {
+  {
+    const Unlocked unlocked;
+    self.engine->close();
+  }
+  self.objects.clear();
+}
+
 void close_open_engines() {
   const auto engines = open_engines();
   const Unlocked unlocked;
@@ -226,23 +214,31 @@ void bind_engine(nb::module_& module) {
           "id", [](const PyEngine& self) { return self.engine->id(); }, "What peers pass to connect().")
       .def(
           "register_mem",
-          [](const PyEngine& self, nb::handle addr, nb::handle nbytes, nb::handle type) {
-            const auto address = word_of(addr, "addr"), length = word_of(nbytes, "nbytes");
-            const MemType where = type_of(type);
-            const Unlocked unlocked;
-            return Handle{unwrap(self.engine->register_mem(address, length, where))};
+          [](PyEngine& self, nb::handle addr, nb::handle nbytes, nb::handle type) {
+            auto memory = MemoryArgument::from(addr, nbytes, type);
+            MemHandle handle;
+            {
+              const Unlocked unlocked;
+              handle = unwrap(self.engine->register_mem(memory.address, memory.nbytes, memory.type));
+            }
+            self.objects.keep(handle, std::move(memory.owner));
+            return Handle{handle};
           },
-          "addr"_a, "nbytes"_a, "mem_type"_a = "host",
-          "Lets peers READ and WRITE [addr, addr + nbytes) from now on, and transfers of ours use it. The memory stays "
-          "yours: keep it alive (of a tensor: the tensor) until deregister_mem() returned. The same range again gives "
-          "the "
-          "same handle, counted; another overlap is PARAM_INVALID. mem_type: \"host\", \"device\" or a MemType; device "
+          "addr"_a, "nbytes"_a = nb::none(), "mem_type"_a = nb::none(),
+          "Lets peers READ and WRITE [addr, addr + nbytes) from now on, and transfers of ours use it. That memory "
+          "stays "
+          "yours: keep it alive until deregister_mem() returned. Instead of an address: a contiguous torch tensor, an "
+          "array, a host_pool() buffer; the engine keeps that object alive. The same range again gives the same "
+          "handle, "
+          "counted; another overlap is PARAM_INVALID. mem_type: \"host\" (the default), \"device\" or a MemType; "
+          "device "
           "memory of an Ascend NPU must lie on 2 MiB boundaries (MISALIGNED).")
       .def(
           "deregister_mem",
-          [](const PyEngine& self, const Handle& handle, TimeoutMs ms) {
+          [](PyEngine& self, const Handle& handle, TimeoutMs ms) {
             unwrap(run_interruptibly(
                 ms, [engine = self.engine, handle = handle.handle, ms] { return engine->deregister_mem(handle, ms); }));
+            self.objects.let_go(handle.handle);
           },
           "handle"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
           "Refuses the region to everybody and returns when nothing moves in or out of it. BUSY: somebody alive still "
@@ -261,14 +257,9 @@ void bind_engine(nb::module_& module) {
           "A switch (1 or 0) or a limit; docs/engine.md lists the names. PARAM_INVALID: unknown name.")
       .def("stats", &stats_of,
            "A dict: regions, transfers under way, and of each peer which transports ran, bytes, and why not others.")
-      .def(
-          "close", [](const PyEngine& self) { self.engine->close(); }, nb::call_guard<Unlocked>(),
-          "Ends everything; returns when nothing moves and nobody can connect any more. Idempotent.")
+      .def("close", &close, "Ends everything; returns when nothing moves and nobody can connect any more. Idempotent.")
       .def("__enter__", [](nb::object self) { return self; })
-      .def("__exit__", [](const PyEngine& self, nb::args) {
-        const Unlocked unlocked;
-        self.engine->close();
-      });
+      .def("__exit__", [](PyEngine& self, nb::args) { close(self); });
   bind_connections(engine);
   bind_transfers(engine);
   module.def("known_transports", [] {

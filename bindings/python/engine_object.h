@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "interpreter_lock.h"
+#include "memory_argument.h"
 #include "onesided/node/open_engine.h"
 
 namespace onesided::python {
@@ -27,6 +28,7 @@ struct PyEngine {
     engine.reset();
   }
   std::shared_ptr<Engine> engine;
+  RegisteredObjects objects;
 };
 
 using EngineClass = nanobind::class_<PyEngine>;

@@ -150,9 +150,9 @@ class Engine:
     def id(self) -> str:
         """What peers pass to connect()."""
 
-    def register_mem(self, addr: object, nbytes: object, mem_type: object = 'host') -> MemHandle:
+    def register_mem(self, addr: object, nbytes: object | None = None, mem_type: object | None = None) -> MemHandle:
         """
-        Lets peers READ and WRITE [addr, addr + nbytes) from now on, and transfers of ours use it. The memory stays yours: keep it alive (of a tensor: the tensor) until deregister_mem() returned. The same range again gives the same handle, counted; another overlap is PARAM_INVALID. mem_type: "host", "device" or a MemType; device memory of an Ascend NPU must lie on 2 MiB boundaries (MISALIGNED).
+        Lets peers READ and WRITE [addr, addr + nbytes) from now on, and transfers of ours use it. That memory stays yours: keep it alive until deregister_mem() returned. Instead of an address: a contiguous torch tensor, an array, a host_pool() buffer; the engine keeps that object alive. The same range again gives the same handle, counted; another overlap is PARAM_INVALID. mem_type: "host" (the default), "device" or a MemType; device memory of an Ascend NPU must lie on 2 MiB boundaries (MISALIGNED).
         """
 
     def deregister_mem(self, handle: MemHandle, timeout_ms: int | None = 1000) -> None:
