@@ -33,6 +33,7 @@ SHAPES = [
     (4, 10_000, 1),
     (3 * MIB, 290, 1),
     (1000 * KIB, 5, 1),  # ray-ascend's own benchmark
+    (16 * MIB, 1, 2),
     (16 * MIB, 1, 4),
     (256 * MIB, 1, 4),
 ]

@@ -11,6 +11,8 @@ import pytest
 import ray
 import torch
 
+import onesided.ray
+
 pytestmark = [
     pytest.mark.usefixtures("cluster"),
     pytest.mark.skipif(importlib.util.find_spec("torch_npu") is None, reason="torch_npu is not installed"),
@@ -140,6 +142,50 @@ def test_native_segments_are_given_up_with_their_last_tensor(trainer: Any, rollo
         del ref
         until(lambda: ray.get(trainer.stats.remote())["regions"] == before)
         ray.get(trainer.call.remote(give_back))
+
+
+def test_a_pool_that_grows_and_shrinks(trainer: Any, rollout: Any, until: Callable) -> None:
+    """Field case C09: a segment that the pool adds later is read without a further call; one that it gives back is refused,
+    whatever the device's next owner of those addresses keeps there."""
+
+    def in_a_pool(size: int) -> Callable[[Any], list[ray.ObjectRef]]:
+        def put(self: Any) -> list[ray.ObjectRef]:
+            if not hasattr(self, "growing"):
+                self.growing = onesided.ray.pool("npu:0")
+            with self.growing.use():
+                return [ray.put([torch.ones(size, dtype=torch.uint8, device="npu:0")], _tensor_transport="HIXL")]
+
+        return put
+
+    def read(self: Any, refs: list[ray.ObjectRef]) -> float:
+        manager = ray._private.worker.global_worker.rdt_manager
+        self.description = manager.get_rdt_metadata(refs[0].hex()).tensor_transport_meta
+        return float(ray.get(refs[0])[0].cpu().double().sum())
+
+    def read_again(self: Any) -> str:
+        from ray.experimental.rdt.util import get_tensor_transport_manager
+
+        try:
+            get_tensor_transport_manager("HIXL").recv_multiple_tensors("gone", self.description)
+        except ray.exceptions.RayDirectTransportError as error:
+            return str(error)
+        return "it was read"
+
+    small = ray.get(trainer.call.remote(in_a_pool(1 << 20)))
+    assert ray.get(rollout.call.remote(lambda self: read(self, small))) == 1 << 20
+    before = ray.get(trainer.stats.remote())["regions"]
+    large = ray.get(trainer.call.remote(in_a_pool(100 << 20)))
+    assert ray.get(rollout.call.remote(lambda self: read(self, large))) == 100 << 20
+    assert ray.get(trainer.stats.remote())["regions"] == before + 1
+    large.clear()
+
+    def given_back() -> bool:
+        ray.get(trainer.call.remote(lambda self: torch.npu.empty_cache()))
+        return ray.get(trainer.stats.remote())["regions"] == before
+
+    until(given_back)
+    assert "STALE" in ray.get(rollout.call.remote(read_again))
+    assert ray.get(rollout.call.remote(lambda self: read(self, small))) == 1 << 20
 
 
 def test_into_npu_buffers_and_across_devices(trainer: Any, rollout: Any) -> None:
