@@ -269,3 +269,37 @@ def test_weights_in_a_transfer_pool_with_a_publisher(trainer: Any, rollout: Any)
         assert seen[:3] == (version, {"npu:1"}, {float(version)})
         registrations.add(seen[3])
     assert len(registrations) <= 2, "both buffers once"
+
+
+def test_buffers_that_kernels_still_read_are_not_overwritten(trainer: Any, rollout: Any) -> None:
+    """T0: queues copies out of the weights on a stream | T0: pull() into the same buffers -> the copies have the old version."""
+
+    def publish(self: Any) -> Any:
+        self.one_publisher = onesided.ray.WeightPublisher({"w": torch.zeros(8 << 20, device="npu:0")})
+        return self.one_publisher.handle
+
+    def train(self: Any) -> None:
+        with self.one_publisher.update() as weights:
+            weights["w"].add_(1)
+
+    def open_reader(self: Any, handle: Any) -> None:
+        self.one_reader = onesided.ray.WeightReader(handle, double_buffer=False)
+        self.copies = [torch.zeros(8 << 20, device="npu:1") for _ in range(6)]
+
+    def pull_twice(self: Any, trainer: Any) -> tuple[int, set[float], int]:
+        version, weights = self.one_reader.pull(30.0)
+        ray.get(trainer.call.remote(train))
+        with torch.npu.stream(torch.npu.Stream()):
+            for copy in self.copies:
+                copy.copy_(weights["w"], non_blocking=True)
+        newer, _ = self.one_reader.pull(30.0)
+        torch.npu.synchronize()
+        seen = {float(value.cpu()) for copy in self.copies for value in (copy.min(), copy.max())}
+        return version, seen, newer
+
+    handle = ray.get(trainer.call.remote(publish))
+    ray.get(rollout.call.remote(lambda self: open_reader(self, handle)))
+    for _ in range(3):
+        version, seen, newer = ray.get(rollout.call.remote(lambda self: pull_twice(self, trainer)))
+        assert seen == {float(version)}
+        assert newer == version + 1

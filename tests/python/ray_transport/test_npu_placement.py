@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 FOUR_NPUS = {"ONESIDED_SIM_DEVICES": "4"}
-LARGE = 64 << 20
+LARGE = 512 << 20
 
 
 @onesided.ray.actor(num_cpus=0)
@@ -76,15 +76,17 @@ def test_actors_with_one_npu_each(cluster: None) -> None:
 
     before = ray.get(watcher.call.remote(used_bytes))
     assert len(before) == 4
+
+    def has_large() -> list[bool]:
+        """Of both chips. Half is enough: others of this machine come and go meanwhile."""
+        now = ray.get(watcher.call.remote(used_bytes))
+        return [now[chip] - before[chip] > LARGE // 2 for chip in chips]
+
     ref = owner.make.remote(large)
     ray.wait([ref])
-    published = ray.get(watcher.call.remote(used_bytes))
-    assert published[chips[0]] - before[chips[0]] >= LARGE
-    assert published[chips[1]] - before[chips[1]] < LARGE
+    assert has_large() == [True, False]
     assert ray.get(reader.keep.remote(ref)) == [("npu:0", float(LARGE))]
-    received = ray.get(watcher.call.remote(used_bytes))
-    assert received[chips[1]] - before[chips[1]] >= LARGE
-    assert received[chips[0]] == published[chips[0]]
+    assert has_large() == [True, True]
 
 
 def test_an_npu_that_is_not_there_is_refused_at_once(cluster: None) -> None:
