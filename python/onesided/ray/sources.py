@@ -30,7 +30,8 @@ def prepare(tensors: Sequence[torch.Tensor], here: Process, supported: Sequence[
     """Checks all tensors, waits for the devices they live on, and describes their memory. Tensors that are not dense
     (strides, lazy conjugates and negatives) are copied as they are now. ValueError names the tensor and what to do."""
     for index, tensor in enumerate(tensors):
-        check(f"tensor {index}", tensor, supported)
+        if (flaw := flaw_of(tensor, supported)) is not None:
+            raise ValueError(f"tensor {index} ({tensor.dtype} on {tensor.device}) {flaw}")
     meta = [(tensor.shape, tensor.dtype) for tensor in tensors]
     types = [tensor.device.type for tensor in tensors]
     dense = [_dense(tensor) for tensor in tensors]
@@ -47,20 +48,20 @@ def synchronize(tensors: Iterable[torch.Tensor]) -> None:
         torch.npu.synchronize(index)
 
 
-def check(what: str, tensor: torch.Tensor, supported: Sequence[str]) -> None:
-    """ValueError: names the tensor, what is wrong with it, and what to send in its place."""
-    name = f"{what} ({tensor.dtype} on {tensor.device})"
+def flaw_of(tensor: torch.Tensor, supported: Sequence[str]) -> str | None:
+    """Why a tensor cannot be read from afar, and what to send in its place; None when it can."""
     kind = tensor.device.type
     if kind not in supported:
         known = kind in ("npu", "cpu")
         cure = f'register_hixl_tensor_transport(devices=[..., "{kind}"])' if known else "move it to the cpu or an npu"
-        raise ValueError(f"{name}: this process registered HIXL for {' and '.join(supported)}; {cure}")
+        return f"is not on a device this process registered HIXL for ({' and '.join(supported)}); {cure}"
     if tensor.is_nested:
-        raise ValueError(f"{name} is nested; send tensor.unbind(), a list of dense ones")
+        return "is nested; send tensor.unbind(), a list of dense ones"
     if tensor.layout is not torch.strided:
-        raise ValueError(f"{name} has layout {tensor.layout}; send its dense parts, or tensor.to_dense()")
+        return f"has layout {tensor.layout}; send its dense parts, or tensor.to_dense()"
     if tensor.is_quantized:
-        raise ValueError(f"{name} is quantized; send tensor.int_repr() with its scale, or tensor.dequantize()")
+        return "is quantized; send tensor.int_repr() with its scale, or tensor.dequantize()"
+    return None
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -48,16 +48,17 @@ def host_tensors(pool: _core.ReceivePool, wanted: Sequence[tuple[torch.Size, tor
     counts = [math.prod(shape) for shape, _ in wanted]
     blocks = iter(pool.allocate([n * dtype.itemsize for n, (_, dtype) in zip(counts, wanted, strict=True) if n]))
     return [
-        torch.frombuffer(next(blocks), dtype=dtype, count=count).view(shape)
-        if count
-        else torch.empty(shape, dtype=dtype)
-        for count, (shape, dtype) in zip(counts, wanted, strict=True)
+        _tensor(next(blocks), *one, count) if count else torch.empty(one[0], dtype=one[1])
+        for count, one in zip(counts, wanted, strict=True)
     ]
 
 
-def _on_npu(
-    wanted: Sequence[tuple[torch.Size, torch.dtype]], here: Process, index: int | None
-) -> list[torch.Tensor]:
+def _tensor(block: _core.ReceiveBlock, shape: torch.Size, dtype: torch.dtype, count: int) -> torch.Tensor:
+    flat = torch.frombuffer(block, dtype=dtype, count=count)
+    return flat if len(shape) == 1 else flat.view(shape)
+
+
+def _on_npu(wanted: Sequence[tuple[torch.Size, torch.dtype]], here: Process, index: int | None) -> list[torch.Tensor]:
     with here.npu.receiving(npu_device.index() if index is None else index) as device:
         _make_room(wanted, device)
         tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in wanted]

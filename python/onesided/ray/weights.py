@@ -37,6 +37,15 @@ class WeightsHandle:
     stamp: HixlTransportMetadata
 
 
+def _flaw_of(tensor: torch.Tensor) -> str | None:
+    if hasattr(tensor, "to_local"):
+        return "is a DTensor, spread over processes; publish its to_local()"
+    flaw = sources.flaw_of(tensor, _KINDS)
+    if flaw is None and (not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg()):
+        flaw = "is not dense: readers could not see updates of it"
+    return flaw
+
+
 class WeightPublisher:
     """Tensors that their owner updates in place and anybody with the handle may read. One writer at a time; thread-safe
     otherwise. The tensors must be dense and must not be replaced or resized while it lives."""
@@ -47,11 +56,8 @@ class WeightPublisher:
         if isinstance(tensors, torch.nn.Module):
             tensors = {name: value.detach() for name, value in tensors.state_dict(keep_vars=True).items()}
         for name, tensor in tensors.items():
-            if hasattr(tensor, "to_local"):
-                raise ValueError(f"weight {name!r} is a DTensor, spread over processes; publish its to_local()")
-            sources.check(f"weight {name!r}", tensor, _KINDS)
-            if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-                raise ValueError(f"weight {name!r} is not dense: readers could not see updates of it")
+            if (flaw := _flaw_of(tensor)) is not None:
+                raise ValueError(f"weight {name!r} {flaw}")
         self._here = process.current()
         self._tensors = dict(tensors)
         self._places = [_place(tensor) for tensor in self._tensors.values()]
