@@ -142,9 +142,9 @@ c10::DataPtr AlignedAllocator::allocate(size_t nbytes) {
   if (quiet()) return with_native_or_lent(nbytes, native_way, ours);
   const auto index = static_cast<c10::DeviceIndex>(current_device());
   const c10_npu::NPUStream stream = c10_npu::getCurrentNPUStream(index);
-  const AlignedPoolPtr pool = route(index, stream.stream(false));
+  const ChosenPool pool = route(index, stream.stream(false));
   if (!pool) return with_native_or_lent(nbytes, native_way, ours);
-  return ours(take(pool, nbytes, pool->device.name_stream(stream)));
+  return ours(take(*pool, nbytes, pool->device.name_stream(stream)));
 }
 
 c10::DataPtr AlignedAllocator::allocate_with_aligned(size_t nbytes, size_t aligned_kib) const {
@@ -156,11 +156,11 @@ c10::DataPtr AlignedAllocator::allocate_with_aligned(size_t nbytes, size_t align
   if (self.quiet()) return self.with_native(native_way);
   const auto index = static_cast<c10::DeviceIndex>(current_device());
   const c10_npu::NPUStream stream = c10_npu::getCurrentNPUStream(index);
-  const AlignedPoolPtr pool = self.route(index, stream.stream(false));
+  const ChosenPool pool = self.route(index, stream.stream(false));
   if (!pool) return self.with_native(native_way);
   const std::uint64_t alignment = std::max<std::uint64_t>(aligned_kib * kKiB, 1);
   const std::uint64_t extra = alignment > pool->pool->options().alignment ? alignment : 0;
-  void* address = self.take(pool, nbytes == 0 ? 0 : nbytes + extra, pool->device.name_stream(stream));
+  void* address = self.take(*pool, nbytes == 0 ? 0 : nbytes + extra, pool->device.name_stream(stream));
   const auto start = reinterpret_cast<std::uintptr_t>(address);
   void* data = extra == 0 ? address : reinterpret_cast<void*>((start + alignment - 1) / alignment * alignment);
   return {data, address, &free_block, c10::Device(c10::DeviceType::PrivateUse1, index)};
@@ -176,9 +176,9 @@ void* AlignedAllocator::raw_alloc(size_t nbytes) {
   if (quiet() || nbytes == 0) return with_native([&] { return native()->raw_alloc(nbytes); });
   const auto index = static_cast<c10::DeviceIndex>(current_device());
   const c10_npu::NPUStream stream = c10_npu::getCurrentNPUStream(index);
-  const AlignedPoolPtr pool = route(index, stream.stream(false));
+  const ChosenPool pool = route(index, stream.stream(false));
   if (!pool) return with_native([&] { return native()->raw_alloc(nbytes); });
-  return take(pool, nbytes, pool->device.name_stream(stream));
+  return take(*pool, nbytes, pool->device.name_stream(stream));
 }
 
 void* AlignedAllocator::raw_alloc_with_stream(size_t nbytes, aclrtStream stream) {
@@ -186,9 +186,9 @@ void* AlignedAllocator::raw_alloc_with_stream(size_t nbytes, aclrtStream stream)
     return native()->raw_alloc_with_stream(nbytes, stream);
   const auto native_way = [&] { return native()->raw_alloc_with_stream(nbytes, stream); };
   if (quiet() || nbytes == 0) return with_native(native_way);
-  const AlignedPoolPtr pool = route(static_cast<c10::DeviceIndex>(current_device()), stream);
+  const ChosenPool pool = route(static_cast<c10::DeviceIndex>(current_device()), stream);
   if (!pool) return with_native(native_way);
-  return take(pool, nbytes, Stream{stream});
+  return take(*pool, nbytes, Stream{stream});
 }
 
 void AlignedAllocator::raw_delete(void* address) {

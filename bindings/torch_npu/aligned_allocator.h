@@ -146,8 +146,9 @@ class AlignedAllocator final : public NPUAllocator {
   // No allocation goes to an aligned pool now: two loads, on the path of every allocation.
   bool quiet() const { return routing_.quiet() && !has_default_.load(std::memory_order_relaxed); }
   // The aligned pool for an allocation by this thread, or null: the native allocator's.
-  AlignedPoolPtr route(c10::DeviceIndex device, aclrtStream stream);
-  AlignedPoolPtr default_pool(c10::DeviceIndex device);
+  ChosenPool route(c10::DeviceIndex device, aclrtStream stream);
+  ChosenPool default_pool(c10::DeviceIndex device);
+  // The pool with the id: a new one, or the one that another thread entered meanwhile.
   AlignedPoolPtr create_pool(c10::DeviceIndex device, PoolId id, std::shared_ptr<NPUAllocator> upstream,
                              const PoolOptions& options);
   void* take(const AlignedPoolPtr& pool, size_t nbytes, Stream stream);

@@ -40,31 +40,35 @@ AlignedPoolPtr AlignedAllocator::create_pool(c10::DeviceIndex device, PoolId id,
   }
   const auto pool = std::make_shared<AlignedPool>(id, device, queue, std::move(upstream), *std::move(core));
   follow(pool);
-  directory_.add(pool);
-  return pool;
+  return directory_.add(pool);
 }
 
-AlignedPoolPtr AlignedAllocator::route(c10::DeviceIndex device, aclrtStream stream) {
-  if (const auto matched = routing_.lookup(device, stream)) return *matched;
-  return has_default_.load() ? default_pool(device) : nullptr;
+ChosenPool AlignedAllocator::route(c10::DeviceIndex device, aclrtStream stream) {
+  if (auto matched = routing_.lookup(device, stream)) return *std::move(matched);
+  return has_default_.load() ? default_pool(device) : ChosenPool();
 }
 
-AlignedPoolPtr AlignedAllocator::default_pool(c10::DeviceIndex device) {
+ChosenPool AlignedAllocator::default_pool(c10::DeviceIndex device) {
   AlignedPoolPtr model;
   {
     const std::lock_guard lock(mutex_);
     const AlignedPoolPtr& pool = default_pools_.at(static_cast<std::size_t>(device));
-    if (pool || !default_model_) return pool;
+    if (pool || !default_model_) return ChosenPool(pool);
     model = default_model_;
   }
   // torch_npu counts ids of its own from 1 in one of the two numbers; neither comes near these.
   const PoolId id{~CaptureId{0} - static_cast<CaptureId>(device), ~CaptureId{0}};
-  AlignedPoolPtr pool = directory_.find(id);
-  if (!pool) pool = create_pool(device, id, model->upstream, model->pool->options());
+  // T0, T1: the first allocations on the device -> both may make a pool, the directory keeps one. Not under the mutex:
+  // torch_npu is called.
+  const AlignedPoolPtr pool = create_pool(device, id, model->upstream, model->pool->options());
   const std::lock_guard lock(mutex_);
   AlignedPoolPtr& slot = default_pools_[static_cast<std::size_t>(device)];
-  if (!slot && default_model_ == model) slot = pool;
-  return slot;
+  if (default_model_ == model) {
+    slot = pool;
+  } else {
+    pool->use_count = 0;  // the default went meanwhile; nobody else will release it
+  }
+  return ChosenPool(slot);
 }
 
 bool AlignedAllocator::reclaim_for(c10::DeviceIndex device, PoolId id, std::uint64_t wanted) {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "onesided/memory/pool.h"
 #include "queue_device.h"
@@ -35,6 +36,7 @@ class AlignedPool {
   const std::shared_ptr<NPUAllocator> upstream;  // null: the device's own memory
   const std::unique_ptr<Pool> pool;
   std::atomic<int> use_count{1};
+  std::atomic<int> takers{0};  // threads between the choice of this pool and their block
   std::atomic<bool> use_on_oom{false};
   bool retired() const { return use_count.load() == 0; }
 
@@ -60,5 +62,26 @@ class AlignedPool {
 };
 
 using AlignedPoolPtr = std::shared_ptr<AlignedPool>;
+
+// The choice of a pool for one allocation: until it ends the pool is not buried, though it may be released. Made while
+// what names the pool (an entry of the routing, a default) cannot go away. Empty: none. Movable, confined.
+class ChosenPool {
+ public:
+  ChosenPool() = default;
+  explicit ChosenPool(AlignedPoolPtr pool) : pool_(std::move(pool)) {
+    if (pool_) pool_->takers.fetch_add(1);
+  }
+  ChosenPool(ChosenPool&&) noexcept = default;
+  ChosenPool& operator=(ChosenPool&&) = delete;
+  ~ChosenPool() {
+    if (pool_) pool_->takers.fetch_sub(1);
+  }
+  explicit operator bool() const { return pool_ != nullptr; }
+  const AlignedPoolPtr& operator*() const { return pool_; }
+  AlignedPool* operator->() const { return pool_.get(); }
+
+ private:
+  AlignedPoolPtr pool_;
+};
 
 }  // namespace onesided::torch_npu

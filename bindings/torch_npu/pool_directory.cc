@@ -7,7 +7,7 @@ namespace onesided::torch_npu {
 // Follows one pool's segments. The pool owns its subscription and outlives none of its segments.
 class PoolDirectory::Ranges final : public SegmentListener {
  public:
-  Ranges(PoolDirectory& directory, AlignedPool* pool) : directory_(directory), pool_(pool) {}
+  Ranges(PoolDirectory& directory, const AlignedPoolPtr& pool) : directory_(directory), pool_(pool) {}
 
   void on_segment_added(const SegmentInfo& segment) override {
     const std::unique_lock lock(directory_.mutex_);
@@ -20,15 +20,19 @@ class PoolDirectory::Ranges final : public SegmentListener {
 
  private:
   PoolDirectory& directory_;
-  AlignedPool* const pool_;
+  const std::weak_ptr<AlignedPool> pool_;
 };
 
-void PoolDirectory::add(AlignedPoolPtr pool) {
+AlignedPoolPtr PoolDirectory::add(AlignedPoolPtr pool) {
   // Subscribed first: a preallocated segment is replayed, and none can appear before the pool has an id.
-  pool->pool->subscribe(std::make_shared<Ranges>(*this, pool.get()));
-  const std::unique_lock lock(mutex_);
-  by_id_[pool->id] = std::move(pool);
-  count_.store(static_cast<int>(by_id_.size()), std::memory_order_relaxed);
+  pool->pool->subscribe(std::make_shared<Ranges>(*this, pool));
+  AlignedPoolPtr entered;
+  {
+    const std::unique_lock lock(mutex_);
+    entered = by_id_.try_emplace(pool->id, pool).first->second;
+    count_.store(static_cast<int>(by_id_.size()), std::memory_order_relaxed);
+  }
+  return entered;  // a pool that came second ends here, without the lock
 }
 
 AlignedPoolPtr PoolDirectory::find(PoolId id) {
@@ -46,9 +50,7 @@ AlignedPoolPtr PoolDirectory::owner_of(const void* address) {
   if (after == ranges_.begin()) return nullptr;
   --after;
   if (wanted >= after->second.end) return nullptr;
-  // Its segment is here, so it is not buried: burying needs the lock, and a pool without segments.
-  const auto found = by_id_.find(after->second.pool->id);
-  return found == by_id_.end() ? nullptr : found->second;
+  return after->second.pool.lock();
 }
 
 std::vector<AlignedPoolPtr> PoolDirectory::pools(int device) {
@@ -71,10 +73,10 @@ void PoolDirectory::bury_if_dead(const AlignedPoolPtr& pool) {
   }
   pool->pool->trim();
   const std::unique_lock lock(mutex_);
-  // T0: frees the last block | T1: the id is used again (a graph shares the pool) -> only a pool that is still dead
-  // goes.
+  // T0: frees the last block | T1: the id is used again (a graph shares the pool), or has chosen the pool and comes for
+  // its block -> only a pool that is still dead goes.
   if (!pool->retired()) return;
-  if (pool->pool->stats().segment.current != 0) {
+  if (pool->takers.load() != 0 || pool->pool->stats().segment.current != 0) {
     unburied_ = true;
     return;
   }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <shared_mutex>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace onesided::torch_npu {
 // Internally synchronized. Knows a pool from add() until it is retired and empty.
 class PoolDirectory {
  public:
-  void add(AlignedPoolPtr pool);
+  // Enters the pool, unless one with its id is there. The one that is there now.
+  AlignedPoolPtr add(AlignedPoolPtr pool);
   AlignedPoolPtr find(PoolId id);
   // The pool whose segment contains the address, or null.
   AlignedPoolPtr owner_of(const void* address);
@@ -40,7 +42,7 @@ class PoolDirectory {
   std::map<PoolId, AlignedPoolPtr> by_id_;
   struct Range {
     std::uint64_t end = 0;
-    AlignedPool* pool = nullptr;
+    std::weak_ptr<AlignedPool> pool;
   };
   std::map<std::uint64_t, Range>
       ranges_;  // by start; a segment is here from before its first block until after its last

@@ -27,12 +27,12 @@ void Routing::end(c10::DeviceIndex device, PoolId id) {
   entries.erase(std::next(found).base());
 }
 
-std::optional<AlignedPoolPtr> Routing::lookup(c10::DeviceIndex device, aclrtStream stream) {
+std::optional<ChosenPool> Routing::lookup(c10::DeviceIndex device, aclrtStream stream) {
   const std::shared_lock lock(mutex_);
   const auto found = entries_.find(device);
   if (found == entries_.end()) return std::nullopt;
   for (auto entry = found->second.rbegin(); entry != found->second.rend(); ++entry) {
-    if (entry->filter(stream)) return entry->pool;
+    if (entry->filter(stream)) return ChosenPool(entry->pool);
   }
   return std::nullopt;
 }

@@ -27,7 +27,7 @@ class Routing {
 
   // The pool for an allocation on the device and stream by this thread: null for one of the native allocator's pools,
   // nothing when the allocation lies in no pool.
-  std::optional<AlignedPoolPtr> lookup(c10::DeviceIndex device, aclrtStream stream);
+  std::optional<ChosenPool> lookup(c10::DeviceIndex device, aclrtStream stream);
   // No aligned pool receives anything now: one load, on the path of every allocation.
   bool quiet() const { return aligned_.load(std::memory_order_relaxed) == 0; }
 

@@ -23,6 +23,7 @@ class UpstreamSource final : public SegmentSource {
   std::uint64_t granule_bytes() const override { return device_.registration_alignment(); }
   // What the library returns is checked by the pool; most hand aclrtMalloc's memory through.
   std::uint64_t natural_alignment() const override { return device_.registration_alignment(); }
+  bool honours_alignment() const override { return false; }
   // A library that maps pages itself keeps nothing behind them, and the driver faults on what is not mapped.
   std::uint64_t guard_bytes() const override { return kOverReadBytes; }
 

@@ -38,6 +38,7 @@ Result<std::unique_ptr<Pool>> Pool::create(Device& device, std::unique_ptr<Segme
 }
 
 Pool::~Pool() {
+  if (!process_.same_process()) return;
   take_back(pending_.wait_all());
   trim();
   MutexLock lock(mutex_);
@@ -50,6 +51,12 @@ Pool::~Pool() {
 
 Result<Allocation> Pool::allocate(const AllocationRequest& request) {
   if (request.nbytes == 0) return Allocation{};
+  if (!process_.same_process()) {
+    return Error{Status::kClosed,
+                 fmt::format("this pool on {} belongs to the process that was forked, which shares its "
+                             "memory; make a pool in this process",
+                             device_.name())};
+  }
   const auto charged = align_up(request.nbytes, options_.alignment);
   if (!charged) {
     return Error{Status::kResourceExhausted, fmt::format("{} bytes do not fit an address space", request.nbytes)};
@@ -98,7 +105,7 @@ void Pool::count_split(const Segment& segment, std::uint64_t blocks_before, std:
 }
 
 Result<void> Pool::free(void* address, bool device_quiet) {
-  if (!address) return {};
+  if (!address || !process_.same_process()) return {};
   Block* block = nullptr;
   std::vector<Stream> streams;
   {

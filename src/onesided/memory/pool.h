@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "onesided/base/fork_guard.h"
 #include "onesided/base/mutex.h"
 #include "onesided/base/result.h"
 #include "onesided/memory/block_map.h"
@@ -51,6 +52,7 @@ struct SegmentSnapshot {
 
 // A pool of aligned blocks on one device. Internally synchronized; any thread may free. `device` and what the source
 // needs must outlive it. Blocks must have been freed before it dies; what is not is leaked, never pulled away.
+// In a forked child it hands nothing out (CLOSED) and takes nothing back: pages and free blocks are the parent's too.
 class Pool {
  public:
   // Frees what others cache on the device (about `wanted` bytes) and says whether it freed anything. Called with no
@@ -141,6 +143,8 @@ class Pool {
   Result<void*> raw_memory_of(std::uint64_t raw_bytes, Stream stream);
   Segment* enter(void* base, std::uint64_t raw_bytes, Stream stream, SegmentAnnouncer::Listeners& listeners);
   void collect_garbage(std::uint64_t next_bytes);
+  // This thread is telling listeners of a new segment of this pool.
+  bool announces() const;
   bool others_may_help(std::uint64_t charged);
   Result<void> preallocate(std::uint64_t nbytes);
   std::vector<Segment*> withdraw_idle(std::uint64_t wanted) ONESIDED_REQUIRES(mutex_);
@@ -148,6 +152,7 @@ class Pool {
   Error exhausted(std::uint64_t charged, const Error& cause);
   std::uint64_t reserved_bytes();
 
+  const ForkGuard process_;
   Device& device_;
   const std::unique_ptr<SegmentSource> source_;
   const PoolOptions options_;

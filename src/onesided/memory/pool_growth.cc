@@ -9,11 +9,35 @@
 #include "onesided/memory/pool.h"
 
 namespace onesided {
+namespace {
+
+// Pools whose new segment this thread tells of, innermost last.
+thread_local std::vector<const Pool*> announced_here;
+
+class Announcing {
+ public:
+  explicit Announcing(const Pool* pool) { announced_here.push_back(pool); }
+  ~Announcing() { announced_here.pop_back(); }
+  Announcing(const Announcing&) = delete;
+  Announcing& operator=(const Announcing&) = delete;
+};
+
+}  // namespace
+
+bool Pool::announces() const {
+  return std::find(announced_here.begin(), announced_here.end(), this) != announced_here.end();
+}
 
 Result<Allocation> Pool::allocate_by_growing(const AllocationRequest& request, std::uint64_t charged) {
   if (!request.device_quiet) {
     collect_garbage(charged);
     if (auto allocation = take_free(request, charged)) return *allocation;
+  }
+  if (announces()) {
+    return Error{Status::kResourceExhausted,
+                 fmt::format("{} bytes asked of a pool by a callback about a new segment of it: the pool does not grow "
+                             "for that, it would be announced again",
+                             charged)};
   }
   auto grown = grow_by_steps(request, charged);
   if (grown.ok() || grown.status() != Status::kResourceExhausted) return grown;
@@ -85,7 +109,10 @@ Result<Allocation> Pool::grow(const AllocationRequest& request, std::uint64_t ch
     segment->context = request.context;
     info = describe(*segment);
   }
-  SegmentAnnouncer::added(listeners, info);
+  {
+    const Announcing announcing(this);
+    SegmentAnnouncer::added(listeners, info);
+  }
   // Published and cut under one lock: no other thread can take what this one grew for.
   MutexLock lock(mutex_);
   blocks_.publish(segment);
@@ -111,6 +138,7 @@ Result<void*> Pool::raw_memory(std::uint64_t usable, Stream stream, std::uint64_
   std::uint64_t extra = options_.alignment > source_->natural_alignment()
                             ? options_.alignment - source_->natural_alignment()
                             : std::uint64_t{0};
+  if (source_->honours_alignment()) extra = 0;
   {
     MutexLock lock(mutex_);
     extra = std::max(extra, extra_bytes_);
@@ -185,6 +213,7 @@ std::vector<Segment*> Pool::withdraw_idle(std::uint64_t wanted) {
 }
 
 std::uint64_t Pool::trim(std::uint64_t wanted, Patience patience) {
+  if (!process_.same_process()) return 0;
   if (pending_.any()) {
     take_back(patience == Patience::kWaitForStreams ? pending_.wait_all() : pending_.take_finished());
   }

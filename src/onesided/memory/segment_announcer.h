@@ -21,9 +21,10 @@ struct SegmentInfo {
   Device* device = nullptr;
 };
 
-// Called from whichever thread grows or trims the pool, with no lock of the pool held: it may allocate, free,
-// subscribe. A segment's `added` returns before any block of it is handed out, its `dropped` before the memory goes
-// back to its source; calls about different segments may run at the same time. None may throw.
+// Called from whichever thread grows or trims the pool, with no lock of the pool held: it may free, subscribe, and
+// allocate what the pool has free (within on_segment_added() the pool does not grow again: RESOURCE_EXHAUSTED). A
+// segment's `added` returns before any block of it is handed out, its `dropped` before the memory goes back to its
+// source; calls about different segments may run at the same time. None may throw.
 class SegmentListener {
  public:
   virtual ~SegmentListener() = default;

@@ -68,14 +68,28 @@ TEST_F(AnnouncementTest, ALateSubscriberHearsOfWhatIsThereOnce) {
 TEST_F(AnnouncementTest, ACallbackMayUseThePoolAndUnsubscribeItself) {
   SubscriptionId id = 0;
   int calls = 0;
+  ASSERT_TRUE(pool_->free(pool_->allocate(4 * kMiB).value().address).ok());
   id = pool_->subscribe(std::make_shared<Hears>([&](const SegmentInfo&) {
     ++calls;
-    if (calls == 1) ASSERT_TRUE(pool_->free(pool_->allocate(64 * kMiB).value().address).ok());
-    pool_->unsubscribe(id);
+    ASSERT_TRUE(pool_->free(pool_->allocate(2 * kMiB).value().address).ok());
+    if (calls == 2) pool_->unsubscribe(id);
+  }));
+  ASSERT_TRUE(pool_->allocate(64 * kMiB).ok());
+  ASSERT_TRUE(pool_->allocate(256 * kMiB).ok());
+  EXPECT_EQ(calls, 2) << "what was there, and one more; none after it had unsubscribed";
+}
+
+TEST_F(AnnouncementTest, ThePoolDoesNotGrowForACallbackAboutItsGrowth) {
+  int calls = 0;
+  Status status = Status::kSuccess;
+  pool_->subscribe(std::make_shared<Hears>([&](const SegmentInfo&) {
+    ++calls;
+    status = pool_->allocate(2 * kMiB).status();
   }));
   ASSERT_TRUE(pool_->allocate(2 * kMiB).ok());
-  ASSERT_TRUE(pool_->allocate(256 * kMiB).ok());
-  EXPECT_EQ(calls, 2) << "its own segment, and the one it made; none after it had unsubscribed";
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(status, Status::kResourceExhausted);
+  EXPECT_EQ(pool_->stats().segment.current, 1);
 }
 
 TEST_F(AnnouncementTest, UnsubscribeWaitsForACallOnAnotherThread) {

@@ -19,6 +19,7 @@ class DeviceSource : public SegmentSource {
     return std::max(device_.page_bytes(), device_.registration_alignment());
   }
   std::uint64_t natural_alignment() const override { return granule_bytes(); }
+  bool honours_alignment() const override { return device_.mem_type() == MemType::kHost; }
   // Nobody reads past the end of host memory, and an NPU's device keeps what its kernels read (AclDevice::allocate).
   std::uint64_t guard_bytes() const override { return 0; }
   Result<void*> allocate(std::uint64_t nbytes, std::uint64_t alignment, Stream) override {
@@ -32,9 +33,15 @@ class DeviceSource : public SegmentSource {
 
 class PrefaultedSource final : public DeviceSource {
  public:
-  using DeviceSource::DeviceSource;
+  explicit PrefaultedSource(Device& device) : DeviceSource(device), device_(device) {}
 
   Result<void*> allocate(std::uint64_t nbytes, std::uint64_t alignment, Stream stream) override {
+    // All of it is touched at once; what is not there would end in a signal.
+    ONESIDED_TRY_ASSIGN(now, device_.memory_info());
+    if (nbytes > now.free_bytes) {
+      return Error{Status::kResourceExhausted,
+                   fmt::format("{} bytes asked, {} of this machine's memory are available", nbytes, now.free_bytes)};
+    }
     ONESIDED_TRY_ASSIGN(base, DeviceSource::allocate(nbytes, alignment, stream));
 #ifdef MADV_POPULATE_WRITE
     if (::madvise(base, nbytes, MADV_POPULATE_WRITE) == 0) return base;
@@ -50,6 +57,9 @@ class PrefaultedSource final : public DeviceSource {
     for (std::uint64_t offset = 0; offset < nbytes; offset += 4096) static_cast<volatile char*>(base)[offset] = 0;
     return base;
   }
+
+ private:
+  Device& device_;
 };
 
 }  // namespace

@@ -20,6 +20,8 @@ class SegmentSource {
   virtual std::uint64_t granule_bytes() const = 0;
   // Starts of ranges are usually multiples of this, whatever is asked; the pool checks and copes.
   virtual std::uint64_t natural_alignment() const = 0;
+  // Whether allocate() gives the alignment it is asked for.
+  virtual bool honours_alignment() const = 0;
   // Bytes that must stay readable behind the last block, since kernels read past a tensor's end, and that the source
   // does not keep by itself.
   virtual std::uint64_t guard_bytes() const = 0;

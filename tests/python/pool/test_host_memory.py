@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 
 import numpy as np
@@ -126,3 +127,32 @@ def test_threads_share_a_pool():
         thread.join()
     assert not wrong
     assert pool.stats()["allocation.current"] == 0
+
+
+def test_a_forked_child_gets_an_error_not_its_parents_memory():
+    # Pages and free blocks are shared with the child: both would hand out the same block.
+    pool = onesided.HostPool()
+    pool.allocate(4096).close()  # one idle block
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            pool.allocate(4096)
+        except onesided.EngineError as error:
+            os.write(write_end, str(error).encode() if error.status == onesided.Status.CLOSED else b"another status")
+        fresh = onesided.HostPool().allocate(4096)
+        fresh.numpy()[:] = 7
+        os._exit(0 if fresh.numpy()[4095] == 7 else 1)
+    os.close(write_end)
+    said = os.read(read_end, 4096).decode()
+    os.close(read_end)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert "make a pool in this process" in said
+    assert pool.allocate(4096).numpy().shape == (4096,)
+
+
+def test_large_alignments_cost_nothing_beside_the_charge():
+    pool = onesided.HostPool(alignment=2 << 20)
+    blocks = [pool.allocate(2 << 20) for _ in range(8)]
+    assert all(block.addr % (2 << 20) == 0 for block in blocks)
+    assert pool.stats()["reserved_bytes.current"] == pool.stats()["allocated_bytes.current"] == 16 << 20

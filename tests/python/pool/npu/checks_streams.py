@@ -153,3 +153,54 @@ def test_peers_and_capture_state_questions_are_answered():
     assert torch.npu.memory_stats()["allocated_bytes.all.current"] >= A
     assert torch.accelerator.memory_stats()["allocated_bytes.all.current"] >= 0
     del x
+
+
+def test_pools_are_released_while_other_threads_choose_them():
+    # T0..T2: allocate, wherever they are sent | main: opens pools for all threads and drops them at once.
+    stop = threading.Event()
+    wrong: list[BaseException] = []
+
+    def work():
+        try:
+            while not stop.is_set():
+                torch.empty(1000, dtype=torch.uint8, device="npu:0")
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(300):
+        pool = MemPool(sub_block_alignment=A)
+        with use_mem_pool(pool, all_threads=True):
+            pass
+        del pool
+    stop.set()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+    assert wrong == []
+
+
+def test_first_allocations_of_a_default_pool_race_for_a_device(upstream):
+    # T0..T7: the first allocation on npu:1 under form B -> one pool, and each tensor goes back to it.
+    for _ in range(5):
+        torch_npu.npu.change_current_allocator(upstream.allocator(sub_block_alignment=A))
+        together = threading.Barrier(8)
+        tensors = []
+
+        def work(together=together, tensors=tensors):
+            torch.npu.set_device(1)
+            together.wait()
+            tensors.append(torch.empty(1000, dtype=torch.uint8, device="npu:1"))
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=120)
+        assert len({onesided.npu.pool_of(tensor) for tensor in tensors}) == 1
+        tensors.clear()
+        onesided.npu.uninstall()
+        onesided.npu.install()
+    assert upstream.allocs == upstream.frees and upstream.wrong == 0
