@@ -11,6 +11,8 @@ template <class... Ts>
 struct Overloaded : Ts... {
   using Ts::operator()...;
 };
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;  // clang 16 does not deduce aggregates
 
 Error not_connected(std::string_view remote_id) {
   return {Status::kNotConnected, fmt::format("not connected to {}; call connect first", remote_id)};
