@@ -7,6 +7,7 @@ is, then one line answers each command.
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -20,6 +21,8 @@ def answer(**values: object) -> None:
 
 def main() -> None:
     wanted = json.loads(sys.argv[1])
+    if "uid" in wanted:
+        os.setuid(wanted["uid"])
     options = {"transports": wanted["transports"], **wanted.get("options", {})}
     engine = onesided.Engine(wanted.get("local_engine", "127.0.0.1:0"), options)
     nbytes = wanted["nbytes"]
@@ -52,6 +55,8 @@ def main() -> None:
         elif command == "peek":
             offset, count = arguments
             answer(data=data[offset : offset + count].tolist())
+        elif command == "guests":
+            answer(guests=engine.stats()["connected_to_us"])
         elif command == "notifies":
             answer(notifies=[[name, message.hex()] for name, message in engine.get_notifies()])
         elif command == "exit":

@@ -1,4 +1,4 @@
-"""Two "hosts" on one machine: this process in one network namespace, peers in another, a veth cable between them.
+"""Two "hosts" on one machine: this process in one network namespace, peers in another, a cable between them.
 
 Started by test_two_hosts.py as `unshare -n python two_hosts.py SCENARIO` (as root, or `unshare -Urn` without): it may
 change everything in its namespace, and all of it goes away with it.
@@ -6,6 +6,7 @@ change everything in its namespace, and all of it goes away with it.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from onesided.engine import Status, TransferStatus
 CANNOT = 77  # exit status: this kernel lacks what the scenario needs; the last line says what
 NEAR, FAR = "10.77.0.1", "10.77.0.2"
 TEST_MS = 20_000
+ROUGH_MS = 60_000
 
 
 def run(*command: str) -> None:
@@ -33,7 +35,11 @@ def run(*command: str) -> None:
 
 
 class Cable:
-    """The far namespace and the link to it. A context manager."""
+    """The far namespace and a veth link to it. A context manager."""
+
+    def lay(self) -> None:
+        """Makes the devices `near`, here, and `far`, there."""
+        run("ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", str(self.holder.pid))
 
     def __enter__(self) -> Cable:
         # The far host exists for as long as something lives in it.
@@ -43,7 +49,7 @@ class Cable:
         self.holder.stdout.readline()  # it runs, so it has its namespace
         self.there = ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net"]
         run("ip", "link", "set", "lo", "up")
-        run("ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", str(self.holder.pid))
+        self.lay()
         run("ip", "addr", "add", f"{NEAR}/24", "dev", "near")
         run("ip", "link", "set", "near", "up")
         run(*self.there, "ip", "addr", "add", f"{FAR}/24", "dev", "far")
@@ -64,6 +70,29 @@ class Cable:
 
     def peer(self, nbytes: int, options: dict[str, str], **wanted: Any) -> Peer:
         return Peer("shm,cma,tcp", nbytes, prefix=self.there, options=options, local_engine=f"{FAR}:0", **wanted)
+
+
+class RoughCable(Cable):
+    """A link that delays, loses, repeats and disorders packets (netem is not in every kernel)."""
+
+    SEED = 7
+
+    def lay(self) -> None:
+        command = [sys.executable, str(Path(__file__).with_name("rough_link.py")), "near", "far", str(self.SEED)]
+        self.link = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self.link.stdout.readline() != "ready\n":
+            print("no tun device can be made (/dev/net/tun)")
+            sys.exit(CANNOT)
+        run("ip", "link", "set", "far", "netns", str(self.holder.pid))
+
+    def __exit__(self, *what: object) -> None:
+        self.link.stdin.close()
+        self.done = json.loads(self.link.stdout.readline())
+        self.link.wait()
+        self.link.stdout.close()
+        super().__exit__(*what)
+        print(f"seed {self.SEED}: {self.done}")
+        assert self.done["lost"] > 0 and self.done["twice"] > 0, self.done
 
 
 def secret_file(text: str) -> str:
@@ -164,20 +193,35 @@ def interruption(cable: Cable) -> None:
 
 
 def loss(cable: Cable) -> None:
-    """Delay and lost packets change the speed only."""
-    run("tc", "qdisc", "add", "dev", "near", "root", "netem", "delay", "2ms", "loss", "1%")
+    """Late, lost, repeated and disordered packets change the speed only."""
     options = {"auth_secret_file": secret_file("sixteen bytes and some"), "tcp_streams": "4"}
     nbytes = 8 << 20
     with engine(options) as near, cable.peer(nbytes, options, fill=7) as peer:
         target = Target(near, nbytes)
-        near.connect(peer.id, timeout_ms=TEST_MS)
-        for op in ("READ", "WRITE"):
-            near.transfer_sync(peer.id, op, [(target.address, peer.address, nbytes)], timeout_ms=TEST_MS)
-        assert (target.data == 7).all() and target.intact()
+        near.connect(peer.id, timeout_ms=ROUGH_MS)
+        near.transfer_sync(peer.id, "READ", [(target.address, peer.address, nbytes)], timeout_ms=ROUGH_MS)
+        assert (target.data == 7).all()
+        sent = np.random.default_rng(1).integers(0, 256, nbytes, np.uint8)
+        target.data[:] = sent
+        near.transfer_sync(peer.id, "WRITE", [(target.address, peer.address, nbytes)], timeout_ms=ROUGH_MS)
+        # Back in pieces, in another order, several transfers at once.
+        target.data[:] = 0
+        step = nbytes // 64
+        places = np.random.default_rng(2).permutation(64) * step
+        requests = [
+            near.transfer_async(peer.id, "READ", [(target.address + at, peer.address + at, step)], timeout_ms=ROUGH_MS)
+            for at in places.tolist()
+        ]
+        for request in requests:
+            assert request.wait() == TransferStatus.COMPLETED, request.error
+        assert (target.data == sent).all() and target.intact()
+        for count in range(20):
+            near.send_notify(peer.id, str(count), b"n" * 1000, timeout_ms=ROUGH_MS)
+        assert [name for name, _ in peer.ask("notifies")["notifies"]] == [str(count) for count in range(20)]
 
 
 SCENARIOS = {scenario.__name__: scenario for scenario in (transfers, strangers, silence, interruption, loss)}
 
 if __name__ == "__main__":
-    with Cable() as made:
+    with (RoughCable() if sys.argv[1] == "loss" else Cable()) as made:
         SCENARIOS[sys.argv[1]](made)

@@ -24,6 +24,7 @@ struct Protocol {
   bool wait_for_leases = true;    // deregister waits until nobody says so
   bool fresh_generation = true;   // a place in the table is never used twice under the same generation
   bool proof = true;              // a reader of another process sees that the process is still the same
+  bool instance = true;           // descriptors are refused by an engine that did not make them
 };
 
 constexpr std::uint8_t kRounds = 3;
@@ -34,7 +35,8 @@ struct Actor {
   std::uint8_t bound = 0;              // generation
   std::array<std::uint8_t, 2> word{};  // what a reader has copied
   std::uint8_t cell = 0;               // a writer's lease
-  bool foreign = false;                // copied from a process that was not the owner
+  bool foreign = false;                // copied from a process that is not the one it is connected to
+  bool reconnected = false;            // to the process that took the owner's place, with descriptors from before
   friend auto operator<=>(const Actor&, const Actor&) = default;
 };
 
@@ -50,6 +52,8 @@ struct World {
 };
 
 constexpr std::uint8_t kEnd = 99;
+constexpr std::uint8_t kSuccessors = 1;    // the generation that the new process's registration happens to have
+constexpr std::uint8_t kForeignByte = 77;  // what its memory holds
 
 class Explorer {
  public:
@@ -62,7 +66,8 @@ class Explorer {
       const World world = open.back();
       open.pop_back();
       if (!seen_.insert(world).second) continue;
-      for (auto next : {owner_step(world), restart_step(world), actor_step(world, 0), actor_step(world, 1)})
+      for (auto next : {owner_step(world), restart_step(world), actor_step(world, 0), actor_step(world, 1),
+                        reconnect_step(world, 0), reconnect_step(world, 1)})
         if (next) open.push_back(*next);
     }
     return broken_;
@@ -97,8 +102,8 @@ class Explorer {
     }
   }
 
-  // The owner dies and its process id names another process, which has other bytes at the same address. Its table stays
-  // as it was: peers have it mapped.
+  // The owner dies, and both its process id and its engine id name another process, which has registered other bytes at
+  // the same address. The old table stays as it was: peers have it mapped.
   std::optional<World> restart_step(World world) {
     if (world.restarted) return std::nullopt;
     world.restarted = true;
@@ -110,6 +115,20 @@ class Explorer {
     if (world.actors[which].pc == kEnd) return std::nullopt;
     return roles_[which] == Role::kReader ? read_step(world, world.actors[which], which)
                                           : write_step(world, world.actors[which], which);
+  }
+
+  // A peer that holds descriptors connects to the new process and goes on with them.
+  static std::optional<World> reconnect_step(const World& world, std::size_t which) {
+    Actor me = world.actors[which];
+    if (!world.restarted || me.pc != 1 || me.reconnected) return std::nullopt;
+    me.reconnected = true;
+    return with(world, which, me);
+  }
+
+  // The generation that is live in the table that the peer sees; 0 for descriptors of another instance.
+  std::uint8_t seen(const World& world, const Actor& me) const {
+    if (!me.reconnected) return world.live;
+    return protocol_.instance ? 0 : kSuccessors;
   }
 
   static World with(World world, std::size_t which, const Actor& actor) {
@@ -124,16 +143,16 @@ class Explorer {
         if (me.bound == 0) me.pc = kEnd;
         return with(world, which, me);
       case 1:
-        if (world.live != me.bound) me.pc = kEnd;  // STALE
+        if (seen(world, me) != me.bound) me.pc = kEnd;  // STALE
         return with(world, which, me);
       case 2:
       case 3:
-        me.word[me.pc - 3] = world.restarted ? 77 : world.memory[me.pc - 3];
-        me.foreign = me.foreign || world.restarted;
+        me.word[me.pc - 3] = world.restarted ? kForeignByte : world.memory[me.pc - 3];
+        me.foreign = me.foreign || (world.restarted && !me.reconnected);
         return with(world, which, me);
       default:
         me.pc = kEnd;
-        const bool stale = protocol_.look_after && world.live != me.bound;
+        const bool stale = protocol_.look_after && seen(world, me) != me.bound;
         const bool found_out = protocol_.proof && me.foreign;
         if (!stale && !found_out) expect_of_one_registration(world, me);
         return with(world, which, Actor{.pc = kEnd});
@@ -141,7 +160,7 @@ class Explorer {
   }
 
   void expect_of_one_registration(const World&, const Actor& me) {
-    if (me.word[0] == 77 || me.word[1] == 77)
+    if (me.word[0] == kForeignByte || me.word[1] == kForeignByte)
       broken_ = "a READ succeeded with another process's bytes";
     else if (me.word[0] == 0 || me.word[1] == 0)
       broken_ = "a READ succeeded with bytes from after the deregistration";
@@ -162,12 +181,13 @@ class Explorer {
       case 2: {
         const bool take = (me.pc == 2) == lease_first;
         if (take && protocol_.lease) me.cell = me.bound;
-        if (!take && world.live != me.bound) me = Actor{.pc = kEnd};  // STALE: gives its lease back
+        if (!take && seen(world, me) != me.bound) me = Actor{.pc = kEnd};  // STALE: gives its lease back
         break;
       }
       case 3:
       case 4:
         // A writer that dies with the owner, or writes to a dead owner's memory, harms nobody.
+        if (me.reconnected) broken_ = "a WRITE landed in another process's memory";
         if (!world.restarted) {
           if (world.quiet) broken_ = "a WRITE landed in memory that its owner had taken back";
           world.memory[me.pc - 4] = me.bound;
@@ -202,6 +222,8 @@ TEST(ProtocolModel, EachStepIsNeeded) {
   EXPECT_TRUE(breaks({.look_after = false}, kMixes[0]));
   EXPECT_TRUE(breaks({.fresh_generation = false}, kMixes[0]));
   EXPECT_TRUE(breaks({.proof = false}, kMixes[0]));
+  EXPECT_TRUE(breaks({.instance = false}, kMixes[0]));
+  EXPECT_TRUE(breaks({.instance = false}, kMixes[2]));
   EXPECT_TRUE(breaks({.lease = false}, kMixes[2]));
   EXPECT_TRUE(breaks({.lease_before_look = false}, kMixes[2]));
   EXPECT_TRUE(breaks({.wait_for_leases = false}, kMixes[2]));
