@@ -75,9 +75,9 @@ class AscendLinkTest : public testing::Test {
     stream_ = Fd(ends[0]);
     served_ = Fd(ends[1]);
     owner_ = std::thread([this] {
-      while (wait_request(served_)) {
+      while (const auto tag = wait_request(served_)) {
         const std::lock_guard lock(offer_mutex_);
-        EXPECT_TRUE(send_offer(served_, offer_, Deadline::after_ms(1000)).ok());
+        EXPECT_TRUE(send_offer(served_, *tag, offer_, Deadline::after_ms(1000)).ok());
       }
     });
     (void)script_->take_calls();

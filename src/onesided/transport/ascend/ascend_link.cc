@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "onesided/base/log.h"
@@ -36,7 +37,11 @@ Result<std::unique_ptr<AscendLink>> AscendLink::create(HixlClient& client, Segme
                                                        Deadline deadline) {
   std::unique_ptr<AscendLink> link(new AscendLink(client, book, std::move(stream)));
   ONESIDED_TRY(link->connect(deadline));
-  link->thread_ = std::thread([raw = link.get()] { raw->work(); });
+  try {
+    link->thread_ = std::thread([raw = link.get()] { raw->work(); });
+  } catch (const std::system_error& failure) {
+    return Error(Status::kResourceExhausted, fmt::format("ascend: no thread left for the link ({})", failure.what()));
+  }
   return link;
 }
 
@@ -54,7 +59,7 @@ AscendLink::~AscendLink() {
 
 Result<void> AscendLink::connect(Deadline deadline) {
   book_version_ = book_.version();
-  ONESIDED_TRY_ASSIGN(offer, request_offer(stream_, deadline));
+  ONESIDED_TRY_ASSIGN(offer, stream_.ask(deadline));
   auto connected = client_.connect(offer.hixl_engine, milliseconds_left(deadline));
   if (!connected && connected.status() == Status::kAlreadyConnected) {
     // Left over from an engine that died without a word; its snapshot of the memory is as old.
@@ -251,7 +256,7 @@ void AscendLink::fail_moves(const Batch& batch, std::size_t first, std::size_t c
 
 void AscendLink::explain_failure(const Request& request, const Error& said) {
   const Batch& batch = *request.job->batch;
-  const auto offer = request_offer(stream_, Deadline::after_ms(kExplainMs));
+  const auto offer = stream_.ask(Deadline::after_ms(kExplainMs));
   for (std::size_t m = request.first; m < request.first + request.count; ++m) {
     const RegionKey key = batch.moves[m].region;
     if (!offer && offer.status() == Status::kPeerLost)

@@ -71,7 +71,7 @@ class AscendLink final : public QueueLink {
 
   HixlClient& client_;
   SegmentBook& book_;
-  const Fd stream_;
+  OfferStream stream_;              // of the link's thread, once that runs
   Offer offer_;                     // what HIXL's connection reaches; empty name: not connected
   std::uint64_t book_version_ = 0;  // of our own memory, when it connected
   std::deque<std::shared_ptr<Job>> jobs_;

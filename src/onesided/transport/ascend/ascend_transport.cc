@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <list>
+#include <system_error>
 #include <thread>
 
 #include "onesided/base/log.h"
@@ -133,17 +134,22 @@ void AscendTransport::serve(Fd stream, std::shared_ptr<PeerChannel> /*channel*/)
     }
     Served& served = served_.emplace_back();
     served.stream = std::move(stream);
-    served.thread = std::thread([this, &served] { answer(served); });
+    try {
+      served.thread = std::thread([this, &served] { answer(served); });
+    } catch (const std::system_error& failure) {
+      log_line(LogLevel::kWarn, fmt::format("ascend: no thread to answer a peer ({})", failure.what()));
+      served_.pop_back();  // the peer sees its stream closed
+    }
   }
   for (Served& served : finished) served.thread.join();
 }
 
 void AscendTransport::answer(Served& served) {
-  while (ascend::wait_request(served.stream)) {
+  while (const auto tag = ascend::wait_request(served.stream)) {
     ascend::Offer offer;
     offer.hixl_engine = (*client_)->local_engine();
     offer.regions = book_->keys(offer.meta_version);
-    if (!ascend::send_offer(served.stream, offer, Deadline::after_ms(kOfferMs))) break;
+    if (!ascend::send_offer(served.stream, *tag, offer, Deadline::after_ms(kOfferMs))) break;
   }
   ::shutdown(served.stream.get(), SHUT_RDWR);
   MutexLock lock(mutex_);

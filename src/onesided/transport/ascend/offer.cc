@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint8_t kRequest = 'O';
 constexpr std::size_t kMaxPayload = 4U << 20;  // more than 200,000 regions; HIXL takes about 4,000
 constexpr std::size_t kMaxName = 512;
+constexpr std::size_t kTagBytes = 4, kSizeBytes = 4, kAnswerHeadBytes = kTagBytes + kSizeBytes;
 constexpr std::size_t kRegionBytes = sizeof(RegionKey::index) + sizeof(RegionKey::generation);
 
 void put(std::vector<std::uint8_t>& out, std::uint64_t value, std::size_t nbytes) {
@@ -118,28 +119,57 @@ Result<Offer> decode_offer(const std::vector<std::uint8_t>& payload) {
   return offer;
 }
 
-Result<Offer> request_offer(const Fd& stream, Deadline deadline) {
-  ONESIDED_TRY(write_all(stream, &kRequest, 1, deadline));
-  std::uint8_t size[4];
-  ONESIDED_TRY(read_exact(stream, size, sizeof(size), deadline));
-  const auto nbytes = static_cast<std::size_t>(get(size, sizeof(size)));
-  if (nbytes > kMaxPayload) return broken("size");
-  std::vector<std::uint8_t> payload(nbytes);
-  ONESIDED_TRY(read_exact(stream, payload.data(), nbytes, deadline));
-  return decode_offer(payload);
+Result<Offer> OfferStream::ask(Deadline deadline) {
+  std::vector<std::uint8_t> question = {kRequest};
+  put(question, ++tag_, kTagBytes);
+  ONESIDED_TRY(write_all(stream_, question.data(), question.size(), deadline));
+  while (true) {
+    ONESIDED_TRY_ASSIGN(answer, head());
+    const std::size_t whole = kAnswerHeadBytes + (answer ? answer->nbytes : 0);
+    if (!answer || in_.size() < whole) {
+      ONESIDED_TRY(receive(deadline));
+      continue;
+    }
+    const auto begin = in_.begin();
+    const std::vector<std::uint8_t> payload(begin + kAnswerHeadBytes, begin + static_cast<std::ptrdiff_t>(whole));
+    in_.erase(begin, begin + static_cast<std::ptrdiff_t>(whole));
+    if (answer->tag == tag_) return decode_offer(payload);
+  }
 }
 
-bool wait_request(const Fd& stream) {
-  std::uint8_t request = 0;
-  return read_exact(stream, &request, 1, Deadline::never()).ok() && request == kRequest;
+Result<std::optional<OfferStream::Answer>> OfferStream::head() const {
+  if (in_.size() < kAnswerHeadBytes) return std::optional<Answer>();
+  Answer answer;
+  answer.tag = static_cast<std::uint32_t>(get(in_.data(), kTagBytes));
+  answer.nbytes = static_cast<std::size_t>(get(in_.data() + kTagBytes, kSizeBytes));
+  if (answer.nbytes > kMaxPayload) return broken("size");
+  return std::optional<Answer>(answer);
 }
 
-Result<void> send_offer(const Fd& stream, const Offer& offer, Deadline deadline) {
+Result<void> OfferStream::receive(Deadline deadline) {
+  ONESIDED_TRY(wait_ready(stream_, POLLIN, deadline));
+  std::uint8_t bytes[4096];
+  const ssize_t got = ::recv(stream_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+    return Error(Status::kPeerLost, "the peer closed its ascend stream");
+  if (got > 0) in_.insert(in_.end(), bytes, bytes + got);
+  return {};
+}
+
+std::optional<std::uint32_t> wait_request(const Fd& stream) {
+  std::uint8_t request[1 + kTagBytes] = {};
+  if (!read_exact(stream, request, sizeof request, Deadline::never()).ok() || request[0] != kRequest)
+    return std::nullopt;
+  return static_cast<std::uint32_t>(get(request + 1, kTagBytes));
+}
+
+Result<void> send_offer(const Fd& stream, std::uint32_t tag, const Offer& offer, Deadline deadline) {
   const std::vector<std::uint8_t> payload = encode_offer(offer);
   if (payload.size() > kMaxPayload) return Error(Status::kResourceExhausted, "more regions than an offer can list");
   std::vector<std::uint8_t> message;
-  message.reserve(4 + payload.size());
-  put(message, payload.size(), 4);
+  message.reserve(kAnswerHeadBytes + payload.size());
+  put(message, tag, kTagBytes);
+  put(message, payload.size(), kSizeBytes);
   message.insert(message.end(), payload.begin(), payload.end());
   return write_all(stream, message.data(), message.size(), deadline);
 }

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "onesided/base/clock.h"
@@ -26,10 +28,31 @@ std::vector<std::uint8_t> encode_offer(const Offer& offer);
 // PARAM_INVALID, naming the field, for anything that encode_offer() would not have written.
 Result<Offer> decode_offer(const std::vector<std::uint8_t>& payload);
 
-// The peer's side: asks and waits. The descriptor is non-blocking. TIMEOUT; PEER_LOST: the owner closed it.
-Result<Offer> request_offer(const Fd& stream, Deadline deadline);
-// The owner's side. False: the peer closed the stream, or sent what is no request. Blocks until one is there.
-bool wait_request(const Fd& stream);
-Result<void> send_offer(const Fd& stream, const Offer& offer, Deadline deadline);
+// The peer's side of a stream. Questions are numbered: the answer to one that was given up comes late, and in pieces,
+// and must not be taken for the answer to the next. Confined to one thread.
+class OfferStream {
+ public:
+  // The descriptor is non-blocking.
+  explicit OfferStream(Fd stream) : stream_(std::move(stream)) {}
+  // Asks and waits. TIMEOUT: ask again, if you like. PEER_LOST: the owner closed it.
+  Result<Offer> ask(Deadline deadline);
+
+ private:
+  struct Answer {
+    std::uint32_t tag = 0;
+    std::size_t nbytes = 0;  // of the payload, which follows
+  };
+  Result<std::optional<Answer>> head() const;
+  Result<void> receive(Deadline deadline);
+
+  const Fd stream_;
+  std::uint32_t tag_ = 0;         // of the latest question
+  std::vector<std::uint8_t> in_;  // what has come of answers that are not whole
+};
+
+// The owner's side. The tag of the next question; nothing: the peer closed the stream, or sent what is no request.
+// Blocks until one is there.
+std::optional<std::uint32_t> wait_request(const Fd& stream);
+Result<void> send_offer(const Fd& stream, std::uint32_t tag, const Offer& offer, Deadline deadline);
 
 }  // namespace onesided::ascend

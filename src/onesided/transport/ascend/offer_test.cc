@@ -51,35 +51,59 @@ TEST(Offer, AskedAndAnsweredOverAStream) {
   auto [asker, owner] = stream_pair();
   std::thread serving([&owner = owner] {
     int answers = 0;
-    while (wait_request(owner)) {
+    while (const auto tag = wait_request(owner)) {
       ++answers;
-      EXPECT_TRUE(send_offer(owner, some_offer(), Deadline::after_ms(1000)).ok());
+      EXPECT_TRUE(send_offer(owner, *tag, some_offer(), Deadline::after_ms(1000)).ok());
     }
     EXPECT_EQ(answers, 2);
   });
-  EXPECT_EQ(*request_offer(asker, Deadline::after_ms(10'000)), some_offer());
-  EXPECT_EQ(*request_offer(asker, Deadline::after_ms(10'000)), some_offer());
-  asker.reset();
+  {
+    OfferStream stream(std::move(asker));
+    EXPECT_EQ(*stream.ask(Deadline::after_ms(10'000)), some_offer());
+    EXPECT_EQ(*stream.ask(Deadline::after_ms(10'000)), some_offer());
+  }
+  serving.join();
+}
+
+// An owner that was frozen answers what it was asked long ago, and the question it is asked now.
+TEST(Offer, LateAnswersAreNotTakenForTheNextOne) {
+  auto [asker, owner] = stream_pair();
+  OfferStream stream(std::move(asker));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(stream.ask(Deadline::after_ms(1)).status(), Status::kTimeout);
+  // The first answer arrives in pieces, around another question that is given up.
+  auto late = some_offer();
+  late.meta_version = 1;
+  ASSERT_TRUE(send_offer(owner, *wait_request(owner), late, Deadline::after_ms(10'000)).ok());
+  EXPECT_EQ(stream.ask(Deadline::after_ms(1)).status(), Status::kTimeout);
+  std::thread serving([&owner = owner, &late] {
+    while (const auto tag = wait_request(owner)) {
+      const Offer offer = *tag == 5 ? some_offer() : late;
+      EXPECT_TRUE(send_offer(owner, *tag, offer, Deadline::after_ms(10'000)).ok());
+      if (*tag == 5) return;
+    }
+  });
+  EXPECT_EQ(*stream.ask(Deadline::after_ms(10'000)), some_offer());
   serving.join();
 }
 
 TEST(Offer, SilentAndVanishedOwners) {
   auto [asker, owner] = stream_pair();
-  EXPECT_EQ(request_offer(asker, Deadline::after_ms(20)).status(), Status::kTimeout);
+  OfferStream stream(std::move(asker));
+  EXPECT_EQ(stream.ask(Deadline::after_ms(20)).status(), Status::kTimeout);
   owner.reset();
-  EXPECT_EQ(request_offer(asker, Deadline::after_ms(10'000)).status(), Status::kPeerLost);
+  EXPECT_EQ(stream.ask(Deadline::after_ms(10'000)).status(), Status::kPeerLost);
 }
 
 TEST(Offer, AnOwnerRefusesOtherRequests) {
   auto [asker, owner] = stream_pair();
-  ASSERT_EQ(::write(asker.get(), "x", 1), 1);
+  ASSERT_EQ(::write(asker.get(), "xxxxx", 5), 5);
   EXPECT_FALSE(wait_request(owner));
 }
 
 TEST(Offer, AHugeSizeIsRefusedBeforeItIsAllocated) {
   auto [asker, owner] = stream_pair();
-  ASSERT_EQ(::write(owner.get(), "\xff\xff\xff\xff", 4), 4);
-  EXPECT_EQ(request_offer(asker, Deadline::after_ms(10'000)).status(), Status::kParamInvalid);
+  ASSERT_EQ(::write(owner.get(), "\1\0\0\0\xff\xff\xff\xff", 8), 8);
+  EXPECT_EQ(OfferStream(std::move(asker)).ask(Deadline::after_ms(10'000)).status(), Status::kParamInvalid);
 }
 
 }  // namespace
