@@ -57,7 +57,8 @@ Result<std::unique_ptr<Engine>> Engine::create(std::string_view local_engine, co
     core->transports.push_back(std::move(transport));
     sessions.transports.push_back(name);
   }
-  core->workers = std::make_unique<Workers>(options.worker_threads ? options.worker_threads : default_workers());
+  ONESIDED_TRY_ASSIGN(workers, Workers::create(options.worker_threads ? options.worker_threads : default_workers()));
+  core->workers = std::move(workers);
   core->connections = std::make_unique<Connections>(*core->registry, core->notifies, std::move(transports));
   ONESIDED_TRY(core->connections->start(std::move(sessions), std::move(parts.self_link)));
   return std::unique_ptr<Engine>(new Engine(std::move(core)));

@@ -47,7 +47,7 @@ class InlineSink : public PieceSink {
 std::optional<Result<void>> move_single(Registry& registry, Peer& peer, Op op, const TransferList& list,
                                         Deadline deadline) {
   if (list.items.size() != 1 || peer.is_self()) return std::nullopt;
-  const TransferItem& item = list.items[0];
+  const TransferItem item = list.items[0];  // once: another thread may be changing the list
   if (item.nbytes == 0 || item.nbytes > kInlineBytes || item.local == 0 || item.remote == 0) return std::nullopt;
   if (list.instance && *list.instance != peer.instance()) return std::nullopt;
   RegionTraits traits;
@@ -60,7 +60,7 @@ std::optional<Result<void>> move_single(Registry& registry, Peer& peer, Op op, c
   PeerLink* link = peer.link_for(traits, deadline);
   auto* copy = link ? std::get_if<std::unique_ptr<CopyLink>>(&link->link) : nullptr;
   if (!copy) return std::nullopt;
-  auto local = Registry::LocalLookup(registry).hold(item.local, item.nbytes);
+  auto local = Registry::LocalLookup(registry).hold(item.local, item.nbytes, op);
   if (!local.ok()) return std::nullopt;
   Move move;
   move.local = item.local;
@@ -151,7 +151,7 @@ Result<void> Engine::transfer_sync(std::string_view remote_id, Op op, const Tran
   ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
   if (auto done = move_single(*core_->registry, *use, op, list, deadline)) return *std::move(done);
   Plan plan;
-  ONESIDED_TRY(make_plan(*core_->registry, *use, list, deadline, plan));
+  ONESIDED_TRY(make_plan(*core_->registry, *use, op, list, deadline, plan));
   if (fits_inline(plan)) {
     if (auto error = run_inline(*use, op, plan)) return *error;
     return {};
@@ -171,7 +171,7 @@ Result<std::shared_ptr<Transfer>> Engine::transfer_async(std::string_view remote
   ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
   ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
   Plan plan;
-  auto planned = make_plan(*core_->registry, *use, list, deadline, plan);
+  auto planned = make_plan(*core_->registry, *use, op, list, deadline, plan);
   auto items = [&] { return std::vector<TransferItem>(list.items.begin(), list.items.end()); };
   if (planned.status() == Status::kStale) return Transfer::refused(op, items(), planned.error());
   ONESIDED_TRY(planned);

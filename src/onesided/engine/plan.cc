@@ -46,7 +46,7 @@ Result<std::optional<std::size_t>> resolve_remote(Peer& peer, const TransferList
   moves.clear();
   traits.clear();
   for (std::size_t i = 0; i < list.items.size(); ++i) {
-    const auto& item = list.items[i];
+    const TransferItem item = list.items[i];  // read once: what is checked is what moves, whoever writes the list
     const RegionRow* row = regions.find(item.remote, item.nbytes);
     if (!row) return std::optional(i);
     if (list.instance && row->traits.key != list.keys[i])
@@ -89,10 +89,10 @@ Result<void> resolve_all_remote(Peer& peer, const TransferList& list, Deadline d
   return at_item(*missing, list.items.size(), not_remote(regions, peer, item));
 }
 
-Result<void> resolve_local(Registry& registry, const TransferList& list, Plan& plan, std::vector<Move>& moves) {
+Result<void> resolve_local(Registry& registry, Op op, const TransferList& list, Plan& plan, std::vector<Move>& moves) {
   Registry::LocalLookup locals(registry);
   for (std::size_t i = 0; i < moves.size(); ++i) {
-    auto found = locals.hold(moves[i].local, moves[i].nbytes);
+    auto found = locals.hold(moves[i].local, moves[i].nbytes, op);
     if (!found.ok()) return at_item(i, list.items.size(), found.error());
     moves[i].device = found->device;
     if (found->hold.valid()) plan.holds.push_back(std::move(found->hold));
@@ -101,12 +101,12 @@ Result<void> resolve_local(Registry& registry, const TransferList& list, Plan& p
 }
 
 // This engine as its own peer: the other side is held as well, and ranges may overlap.
-Result<void> resolve_own(Registry& registry, Plan& plan, std::vector<Move>& moves) {
+Result<void> resolve_own(Registry& registry, Op op, Plan& plan, std::vector<Move>& moves) {
   RegionKey held;
   Device* device = nullptr;
   for (auto& move : moves) {
     if (move.region != held) {
-      ONESIDED_TRY_ASSIGN(hold, registry.acquire(move.region, move.remote, move.nbytes, Op::kRead));
+      ONESIDED_TRY_ASSIGN(hold, registry.acquire(move.region, move.remote, move.nbytes, op));
       held = move.region;
       device = hold.device();
       plan.holds.push_back(std::move(hold));
@@ -184,7 +184,7 @@ void Plan::clear() {
   overlapping = false;
 }
 
-Result<void> make_plan(Registry& registry, Peer& peer, const TransferList& list, Deadline deadline, Plan& plan) {
+Result<void> make_plan(Registry& registry, Peer& peer, Op op, const TransferList& list, Deadline deadline, Plan& plan) {
   plan.clear();
   ONESIDED_TRY(check_shape(list));
   if (list.instance && *list.instance != peer.instance())
@@ -196,8 +196,8 @@ Result<void> make_plan(Registry& registry, Peer& peer, const TransferList& list,
   std::vector<RegionTraits> traits;
   moves.reserve(list.items.size());
   ONESIDED_TRY(resolve_all_remote(peer, list, deadline, moves, traits));
-  ONESIDED_TRY(resolve_local(registry, list, plan, moves));
-  if (peer.is_self()) ONESIDED_TRY(resolve_own(registry, plan, moves));
+  ONESIDED_TRY(resolve_local(registry, op, list, plan, moves));
+  if (peer.is_self()) ONESIDED_TRY(resolve_own(registry, op, plan, moves));
   for (const auto& move : moves) plan.nbytes += move.nbytes;
   ONESIDED_TRY(choose_links(peer, traits, std::move(moves), deadline, plan));
   for (auto& part : plan.parts)

@@ -38,6 +38,6 @@ struct Plan {
 
 // Checks all items and chooses links. PARAM_INVALID: names the item that is wrong and why. STALE: a bound item whose
 // registration is gone. May ask the peer once about memory that its table does not show yet, until the deadline.
-Result<void> make_plan(Registry& registry, Peer& peer, const TransferList& list, Deadline deadline, Plan& plan);
+Result<void> make_plan(Registry& registry, Peer& peer, Op op, const TransferList& list, Deadline deadline, Plan& plan);
 
 }  // namespace onesided

@@ -1,24 +1,16 @@
 #include "onesided/engine/registry.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
-#include <cerrno>
 #include <limits>
+
+#include "onesided/base/mappings.h"
 
 namespace onesided {
 namespace {
 
 std::string range_text(std::uint64_t address, std::uint64_t nbytes) {
   return fmt::format("[{:#x}, {:#x}) ({} bytes)", address, address + nbytes, nbytes);
-}
-
-// All of the range is mapped in this process. Costs a walk over the mappings, touches no page.
-bool is_mapped(std::uint64_t address, std::uint64_t nbytes) {
-  constexpr std::uint64_t kPage = 4096;
-  const std::uint64_t start = align_down(address, kPage);
-  const auto end = align_up(address + nbytes, kPage);
-  return end && (::msync(reinterpret_cast<void*>(start), *end - start, MS_ASYNC) == 0 || errno != ENOMEM);
 }
 
 }  // namespace
@@ -114,9 +106,19 @@ Result<Registry::Added> Registry::insert(const RegionDesc& wanted, MemType type,
   slot.type = type;
   slot.device = device;
   slot.count = 1;
+  slot.writable.reset();
   by_address_[static_cast<std::size_t>(type)][wanted.address] = &slot;
   table_->publish(slot.region);
   return Added{key, true, slot.region};
+}
+
+Result<void> Registry::check_writable(Slot& slot) {
+  const auto& region = slot.region;
+  if (!slot.writable) slot.writable = slot.type == MemType::kDevice || is_writable(region.address, region.nbytes);
+  if (*slot.writable) return {};
+  return Error(Status::kUnsupported,
+               fmt::format("{} is mapped read-only: it can be read, but nothing can be moved into it",
+                           range_text(region.address, region.nbytes)));
 }
 
 Registry::Slot* Registry::by_key(RegionKey key) {
@@ -212,7 +214,7 @@ Error Registry::not_registered(std::uint64_t address, std::uint64_t nbytes) {
           fmt::format("local range {} is not registered; call register_mem first", range_text(address, nbytes))};
 }
 
-Result<RegionHold> Registry::acquire(RegionKey key, std::uint64_t address, std::uint64_t nbytes, Op) {
+Result<RegionHold> Registry::acquire(RegionKey key, std::uint64_t address, std::uint64_t nbytes, Op op) {
   MutexLock lock(mutex_);
   Slot* slot = by_key(key);
   if (!slot || slot->draining)
@@ -221,15 +223,17 @@ Result<RegionHold> Registry::acquire(RegionKey key, std::uint64_t address, std::
     return Error(Status::kParamInvalid,
                  fmt::format("{:#x} + {} bytes does not lie in region {}.{} {}", address, nbytes, key.index,
                              key.generation, range_text(slot->region.address, slot->region.nbytes)));
+  if (op == Op::kWrite) ONESIDED_TRY(check_writable(*slot));
   slot->uses.enter();
   return RegionHold(&slot->uses, slot->device);
 }
 
-Result<Registry::LocalLookup::Found> Registry::LocalLookup::hold(std::uint64_t address,
-                                                                 std::uint64_t nbytes) ONESIDED_NO_TSA {
+Result<Registry::LocalLookup::Found> Registry::LocalLookup::hold(std::uint64_t address, std::uint64_t nbytes,
+                                                                 Op op) ONESIDED_NO_TSA {
   if (last_ && range_within(address, nbytes, last_address_, last_nbytes_)) return Found{RegionHold(), last_device_};
   Slot* slot = registry_.holding(address, nbytes);
   if (!slot) return registry_.not_registered(address, nbytes);
+  if (op == Op::kRead) ONESIDED_TRY(registry_.check_writable(*slot));
   slot->uses.enter();
   last_ = slot;
   last_address_ = slot->region.address;

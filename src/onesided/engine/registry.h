@@ -68,8 +68,9 @@ class Registry : public RegionAccess {
       RegionHold hold;  // empty when the region is the one found just before: that hold covers it
       Device* device = nullptr;
     };
-    // PARAM_INVALID: no region holds the whole range.
-    Result<Found> hold(std::uint64_t address, std::uint64_t nbytes);
+    // The local side of `op`; always the same one. PARAM_INVALID: no region holds the whole range. UNSUPPORTED: a READ
+    // into memory that is mapped read-only.
+    Result<Found> hold(std::uint64_t address, std::uint64_t nbytes, Op op);
 
    private:
     Registry& registry_;
@@ -91,10 +92,11 @@ class Registry : public RegionAccess {
   struct Slot {
     RegionDesc region;
     MemType type = MemType::kHost;
-    Device* device = nullptr;  // null: the host may touch it
-    std::uint32_t count = 0;   // registrations; 0: draining or free
-    bool draining = false;     // refused, not forgotten yet
-    bool forgetting = false;   // one of those who drain it does the rest
+    Device* device = nullptr;      // null: the host may touch it
+    std::uint32_t count = 0;       // registrations; 0: draining or free
+    bool draining = false;         // refused, not forgotten yet
+    bool forgetting = false;       // one of those who drain it does the rest
+    std::optional<bool> writable;  // as found when something was first to be moved into it
     UseCount uses;
   };
   using ByAddress = std::map<std::uint64_t, Slot*>;
@@ -106,6 +108,8 @@ class Registry : public RegionAccess {
   Result<Slot*> count_again(std::uint64_t address, std::uint64_t nbytes, MemType type) ONESIDED_REQUIRES(mutex_);
   Slot* holding(std::uint64_t address, std::uint64_t nbytes) ONESIDED_REQUIRES(mutex_);
   Slot* by_key(RegionKey key) ONESIDED_REQUIRES(mutex_);
+  // UNSUPPORTED: mapped read-only.
+  Result<void> check_writable(Slot& slot) ONESIDED_REQUIRES(mutex_);
   Error not_registered(std::uint64_t address, std::uint64_t nbytes) ONESIDED_REQUIRES(mutex_);
 
   const std::shared_ptr<RegionTable> table_;

@@ -1,14 +1,24 @@
 #include "onesided/engine/workers.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
+
+#include <system_error>
 
 namespace onesided {
 
-Workers::Workers(std::uint32_t count) : count_(count) {
-  for (std::uint32_t i = 0; i < count; ++i) {
-    threads_.emplace_back([this] { run(); });
-    ::pthread_setname_np(threads_.back().native_handle(), "onesided-copy");
+Result<std::unique_ptr<Workers>> Workers::create(std::uint32_t count) {
+  std::unique_ptr<Workers> workers(new Workers(count));
+  try {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      workers->threads_.emplace_back([raw = workers.get()] { raw->run(); });
+      ::pthread_setname_np(workers->threads_.back().native_handle(), "onesided-copy");
+    }
+  } catch (const std::system_error& failure) {
+    return Error(Status::kResourceExhausted, fmt::format("worker_threads={}: only {} threads could be made ({})", count,
+                                                         workers->threads_.size(), failure.what()));
   }
+  return workers;
 }
 
 void Workers::stop() {

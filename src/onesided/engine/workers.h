@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "onesided/base/mutex.h"
+#include "onesided/base/result.h"
 #include "onesided/engine/copy_leg.h"
 
 namespace onesided {
@@ -17,7 +18,8 @@ namespace onesided {
 // Internally synchronized.
 class Workers {
  public:
-  explicit Workers(std::uint32_t count);
+  // RESOURCE_EXHAUSTED: not so many threads can be made.
+  static Result<std::unique_ptr<Workers>> create(std::uint32_t count);
   ~Workers() { stop(); }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -30,6 +32,7 @@ class Workers {
 
  private:
   using Lane = std::deque<std::shared_ptr<CopyLeg>>;
+  explicit Workers(std::uint32_t count) : count_(count) {}
   void run();
   void push(std::shared_ptr<CopyLeg> leg) ONESIDED_REQUIRES(mutex_);
   std::shared_ptr<CopyLeg> pop() ONESIDED_REQUIRES(mutex_);
@@ -41,7 +44,7 @@ class Workers {
       ONESIDED_GUARDED_BY(mutex_);  // lanes with work, whose turn it is first
   std::unordered_map<const void*, std::list<std::pair<const void*, Lane>>::iterator> lanes_ ONESIDED_GUARDED_BY(mutex_);
   const std::uint32_t count_;
-  std::vector<std::thread> threads_;  // the constructor's and stop()'s
+  std::vector<std::thread> threads_;  // create()'s and stop()'s
 };
 
 }  // namespace onesided
