@@ -18,13 +18,13 @@ constexpr std::uint64_t kWakeSerial = 0;
 
 }  // namespace
 
-Result<std::unique_ptr<EventLoop>> EventLoop::create(const std::string& thread_name) {
+Result<std::unique_ptr<EventLoop>> EventLoop::create(const std::string& thread_name, bool eager) {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll.valid() || !wake.valid()) {
     return Error(Status::kResourceExhausted, fmt::format("event loop: no descriptor left ({})", std::strerror(errno)));
   }
-  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake)));
+  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake), eager));
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kWakeSerial;
@@ -41,7 +41,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create(const std::string& thread_n
   return loop;
 }
 
-EventLoop::EventLoop(Fd epoll, Fd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
+EventLoop::EventLoop(Fd epoll, Fd wake, bool eager) : epoll_(std::move(epoll)), wake_(std::move(wake)), eager_(eager) {}
 
 EventLoop::~EventLoop() { stop(); }
 
@@ -80,11 +80,13 @@ Result<void> EventLoop::watch(int fd, std::uint32_t events, Handler handler) {
   event.data.u64 = (++serial_ << 32) | static_cast<std::uint32_t>(fd);
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return Error(Status::kResourceExhausted, fmt::format("epoll_ctl for descriptor {}: {}", fd, std::strerror(errno)));
+  MutexLock lock(mutex_);
   watches_[fd] = Watch{event.data.u64, std::make_shared<Handler>(std::move(handler))};
   return {};
 }
 
 void EventLoop::change(int fd, std::uint32_t events) {
+  MutexLock lock(mutex_);
   const auto found = watches_.find(fd);
   if (found == watches_.end()) return;
   epoll_event event{};
@@ -95,6 +97,7 @@ void EventLoop::change(int fd, std::uint32_t events) {
 }
 
 void EventLoop::unwatch(int fd) {
+  MutexLock lock(mutex_);
   if (watches_.erase(fd) == 0) return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
@@ -137,6 +140,33 @@ void EventLoop::run_posted() {
   for (auto& task : tasks) task();
 }
 
+// Where events come in quick succession: being put to sleep and woken takes longer than to serve one.
+int EventLoop::wait_for_events(std::span<epoll_event> events, int timeout_ms) {
+  const auto look = [&](int wait_ms) {
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms);
+    ONESIDED_CHECK(count >= 0 || errno == EINTR, "epoll_wait: {}", std::strerror(errno));
+    return count;
+  };
+  if (!eager_) return look(timeout_ms);
+  auto now = Clock::now();
+  if (lively_ && look_.worthwhile()) {
+    int count = 0;
+    for (const auto until = now + BriefLook::kLength; count <= 0 && now < until; now = Clock::now()) count = look(0);
+    look_.ended(count > 0);
+    if (count > 0) return count;
+  }
+  const int count = look(timeout_ms);
+  lively_ = Clock::now() - now < BriefLook::kLength;
+  return count;
+}
+
+// Held by the caller while it runs: it may unwatch itself.
+std::shared_ptr<EventLoop::Handler> EventLoop::handler_of(std::uint64_t serial) {
+  MutexLock lock(mutex_);
+  const auto found = watches_.find(static_cast<int>(serial & 0xffffffffu));
+  return found == watches_.end() || found->second.serial != serial ? nullptr : found->second.handler;
+}
+
 void EventLoop::run() {
   {
     MutexLock lock(mutex_);
@@ -150,19 +180,14 @@ void EventLoop::run() {
       MutexLock lock(mutex_);
       if (stopping_ && posted_.empty()) return;
     }
-    const int count = ::epoll_wait(epoll_.get(), events, kEvents, timeout_ms);
-    ONESIDED_CHECK(count >= 0 || errno == EINTR, "epoll_wait: {}", std::strerror(errno));
+    const int count = wait_for_events(events, timeout_ms);
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kWakeSerial) {
         std::uint64_t drained = 0;
         [[maybe_unused]] const auto got = ::read(wake_.get(), &drained, sizeof drained);
         continue;
       }
-      const auto found = watches_.find(static_cast<int>(events[i].data.u64 & 0xffffffffu));
-      if (found == watches_.end() || found->second.serial != events[i].data.u64) continue;
-      // Held here: the handler may unwatch itself.
-      const auto handler = found->second.handler;
-      (*handler)(events[i].events);
+      if (const auto handler = handler_of(events[i].data.u64)) (*handler)(events[i].events);
     }
   }
 }

@@ -1,16 +1,20 @@
 // Why: sockets, timers and deaths of an engine are watched by one thread that sleeps while nothing happens.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "onesided/base/brief_look.h"
 #include "onesided/base/clock.h"
 #include "onesided/base/fd.h"
 #include "onesided/base/mutex.h"
@@ -18,16 +22,17 @@
 
 namespace onesided {
 
-// An epoll loop on a thread of its own. post(), in_loop() and stop() from any thread; everything else, and everything
-// that is called back, on the loop's thread.
+// An epoll loop on a thread of its own. post(), in_loop(), change() and stop() from any thread; everything else, and
+// everything that is called back, on the loop's thread.
 class EventLoop {
  public:
   using Task = std::function<void()>;
   using Handler = std::function<void(std::uint32_t events)>;  // EPOLLIN | EPOLLOUT | EPOLLHUP | EPOLLERR
   using TimerId = std::uint64_t;                              // 0 names no timer
 
-  // RESOURCE_EXHAUSTED: no descriptor or thread left. `thread_name`: at most 15 characters.
-  static Result<std::unique_ptr<EventLoop>> create(const std::string& thread_name);
+  // RESOURCE_EXHAUSTED: no descriptor or thread left. `thread_name`: at most 15 characters. `eager`: where events come
+  // in quick succession, the thread looks for the next one a moment before it sleeps.
+  static Result<std::unique_ptr<EventLoop>> create(const std::string& thread_name, bool eager = false);
   ~EventLoop();  // stop()
 
   // Runs the task soon, in the order of posting. Tasks posted after stop() began are dropped.
@@ -38,6 +43,7 @@ class EventLoop {
 
   // Watches a descriptor until unwatch(), which must come before it is closed; level-triggered. RESOURCE_EXHAUSTED.
   Result<void> watch(int fd, std::uint32_t events, Handler handler);
+  // No-op if not watched.
   void change(int fd, std::uint32_t events);
   // The handler is not called again, also not for events already fetched. No-op if not watched.
   void unwatch(int fd);
@@ -52,23 +58,28 @@ class EventLoop {
     std::shared_ptr<Handler> handler;
   };
 
-  EventLoop(Fd epoll, Fd wake);
+  EventLoop(Fd epoll, Fd wake, bool eager);
   void run();
+  int wait_for_events(std::span<epoll_event> events, int timeout_ms);
+  std::shared_ptr<Handler> handler_of(std::uint64_t serial);
   void run_posted();
   int run_timers();  // milliseconds until the next one, -1: none
   void wake();
 
   const Fd epoll_;
   const Fd wake_;
+  const bool eager_;
 
   // Of the loop's thread.
-  std::unordered_map<int, Watch> watches_;
+  BriefLook look_;
+  bool lively_ = false;  // the last sleep was shorter than a look
   std::uint64_t serial_ = 0;
   std::multimap<Clock::time_point, std::pair<TimerId, Task>> timers_;
   std::unordered_map<TimerId, std::multimap<Clock::time_point, std::pair<TimerId, Task>>::iterator> timer_index_;
   TimerId next_timer_ = 1;
 
   Mutex mutex_;
+  std::unordered_map<int, Watch> watches_ ONESIDED_GUARDED_BY(mutex_);
   std::vector<Task> posted_ ONESIDED_GUARDED_BY(mutex_);
   bool stopping_ ONESIDED_GUARDED_BY(mutex_) = false;
 

@@ -43,7 +43,10 @@ std::optional<CopyLeg::Piece> CopyLeg::take() {
     stopped_ = Error(Status::kTimeout, "the deadline passed before all bytes had moved");
   if (stopped_ || next_move_ == moves_.size()) {
     exhausted_ = true;
-    end_if_done(lock);
+    const bool ended = ends_now();
+    const auto why = stopped_;
+    lock.unlock();
+    if (ended) tell_end(why);
     return std::nullopt;
   }
   Piece piece;
@@ -84,24 +87,31 @@ bool CopyLeg::run_piece() {
 void CopyLeg::give_back() {
   MutexLock lock(mutex_);
   --running_;
-  end_if_done(lock);
+  const bool ended = ends_now();
+  const auto why = stopped_;
+  lock.unlock();
+  if (ended) tell_end(why);
 }
 
 void CopyLeg::stop(const Error& why) {
   MutexLock lock(mutex_);
   if (!stopped_ && next_move_ < moves_.size()) stopped_ = why;
   if (stopped_) exhausted_ = true;
-  end_if_done(lock);
+  const bool ended = ends_now();
+  const auto cause = stopped_;
+  lock.unlock();
+  if (ended) tell_end(cause);
 }
 
-void CopyLeg::end_if_done(MutexLock& lock) {
-  if (ended_ || running_ > 0 || (!stopped_ && next_move_ < moves_.size())) return;
+bool CopyLeg::ends_now() {
+  if (ended_ || running_ > 0 || (!stopped_ && next_move_ < moves_.size())) return false;
   ended_ = true;
-  const auto stopped = stopped_;
-  lock.unlock();
-  if (stopped) transfer_->left(*stopped);
+  return true;
+}
+
+void CopyLeg::tell_end(const std::optional<Error>& why) {
+  if (why) transfer_->left(*why);
   transfer_->leg_ended();
-  lock.lock();
 }
 
 }  // namespace onesided

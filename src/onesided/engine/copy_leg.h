@@ -35,7 +35,9 @@ class CopyLeg : public Leg {
   class Sink;
   std::optional<Piece> take() ONESIDED_EXCLUDES(mutex_);
   void give_back() ONESIDED_EXCLUDES(mutex_);
-  void end_if_done(MutexLock& lock) ONESIDED_REQUIRES(mutex_);
+  // True once: nothing is left to move, and nobody is moving.
+  bool ends_now() ONESIDED_REQUIRES(mutex_);
+  void tell_end(const std::optional<Error>& why) ONESIDED_EXCLUDES(mutex_);
 
   const std::shared_ptr<Transfer> transfer_;
   const CopyPath path_;

@@ -2,6 +2,30 @@
 
 namespace onesided {
 
+class QueueLeg::Visit {
+ public:
+  explicit Visit(QueueLeg& leg) : leg_(leg) {
+    MutexLock lock(leg_.mutex_);
+    batch_ = leg_.batch_;
+    if (batch_) ++leg_.visits_;
+  }
+  ~Visit() {
+    if (!batch_) return;
+    MutexLock lock(leg_.mutex_);
+    const bool last = --leg_.visits_ == 0 && leg_.finished_;
+    lock.unlock();
+    if (last) leg_.transfer_->leg_ended();
+  }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+  // Null: the link has finished with it, or has not got it yet.
+  const Batch* batch() const { return batch_.get(); }
+
+ private:
+  QueueLeg& leg_;
+  std::shared_ptr<const Batch> batch_;
+};
+
 QueueLeg::QueueLeg(std::shared_ptr<Transfer> transfer, QueueLink& link, std::vector<Move> moves,
                    std::atomic<std::uint64_t>* moved)
     : transfer_(std::move(transfer)), link_(link), moves_(std::move(moves)), moved_(moved) {}
@@ -20,10 +44,13 @@ void QueueLeg::post() {
 }
 
 void QueueLeg::stop(const Error& why) {
-  MutexLock lock(mutex_);
-  const auto batch = batch_;
-  lock.unlock();
-  if (batch) link_.cancel(*batch, why);
+  const Visit visit(*this);
+  if (visit.batch()) link_.cancel(*visit.batch(), why);
+}
+
+bool QueueLeg::run_piece() {
+  const Visit visit(*this);
+  return visit.batch() && link_.help(*visit.batch());
 }
 
 void QueueLeg::moved(std::size_t move, std::uint64_t nbytes) {
@@ -44,13 +71,15 @@ void QueueLeg::failed(std::size_t move, Error error) {
 }
 
 void QueueLeg::finished(std::optional<Error> rest) {
+  if (rest) transfer_->left(*rest);
   MutexLock lock(mutex_);
   const auto batch = std::move(batch_);
   batch_.reset();
+  finished_ = true;
+  const bool last = visits_ == 0;
   lock.unlock();
   ONESIDED_CHECK(batch, "the link finished a batch twice");
-  if (rest) transfer_->left(*rest);
-  transfer_->leg_ended();
+  if (last) transfer_->leg_ended();
 }
 
 }  // namespace onesided

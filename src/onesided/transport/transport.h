@@ -174,6 +174,9 @@ class QueueLink : public Link {
   // Takes any number of moves and returns without waiting for the peer. Always ends in exactly one finished(), also
   // when the link is already broken. Several batches share the link fairly.
   virtual void post(std::shared_ptr<const Batch> batch) = 0;
+  // Lends the link a thread that waits for the batch: works for it here, a moment at a time, instead of waking a thread
+  // of the link's. False: there is nothing to do on this thread now. The sink may be told from it.
+  virtual bool help(const Batch& /*batch*/) { return false; }
   // Asks for an early end; finished() follows within 100 ms with `why` for what is left, also if the peer is frozen. A
   // transport that cannot call work back tears its connection down first. No-op on a batch that has finished.
   virtual void cancel(const Batch& batch, Error why) = 0;

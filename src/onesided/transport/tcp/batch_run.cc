@@ -179,6 +179,8 @@ Error BatchRun::refusal(const RequestPart& part, Status status) const {
                                        part.item.key.index, part.item.key.generation, range));
     case Status::kParamInvalid:
       return Error(status, fmt::format("{} refused the access: {} is out of range", peer_id_, range));
+    case Status::kUnsupported:
+      return Error(status, fmt::format("{} refused the access: {} is mapped read-only there", peer_id_, range));
     default: return Error(status, fmt::format("{} could not serve {}: {}", peer_id_, range, status_name(status)));
   }
 }

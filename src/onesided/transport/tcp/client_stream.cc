@@ -1,6 +1,7 @@
 #include "onesided/transport/tcp/client_stream.h"
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -15,6 +16,9 @@ constexpr std::uint64_t kWindowBytes = 16 * kMiB;
 constexpr std::size_t kWindowRequests = 64;
 // Read in one go before other streams of the same loop get their turn.
 constexpr std::uint64_t kTurnBytes = 4 * kMiB;
+// A helper sleeps this long at the socket. After that the loop does as well, and nothing has to interrupt the sleep
+// when the run is stopped.
+constexpr int kAwaitMs = 1;
 
 // Where bytes go that nobody wants any more.
 std::span<std::uint8_t> scrap() {
@@ -43,25 +47,27 @@ ClientStream::ClientStream(std::shared_ptr<EventLoop> loop, std::shared_ptr<Sour
       in_(kInBytes) {}
 
 void ClientStream::start() {
+  Result<void> watched;
   {
     MutexLock lock(mutex_);
     if (!socket_.valid()) return;  // broke before it began
+    armed_ = EPOLLIN;
+    watched = loop_->watch(socket_number_, armed_,
+                           [self = shared_from_this()](std::uint32_t events) { self->on_ready(events); });
+    watched_ = watched.ok();
   }
-  const auto watched = loop_->watch(socket_number_, EPOLLIN,
-                                    [self = shared_from_this()](std::uint32_t events) { self->on_ready(events); });
   if (!watched) return broke(watched.error(), false, false);
-  output_armed_ = false;
   pump();
 }
 
 void ClientStream::pump() {
-  bool blocked = false;
   std::optional<Error> failure;
   // What could not be read from this engine's own device; told to the sinks once the lock is gone.
   std::vector<std::pair<std::unique_ptr<Request>, Error>> unreadable;
   {
     MutexLock lock(mutex_);
-    while (socket_.valid() && !failure && !blocked) {
+    blocked_ = false;
+    while (socket_.valid() && !failure && !blocked_) {
       if (!sending_) {
         if (outstanding_.size() >= kWindowRequests || outstanding_bytes_ >= kWindowBytes) break;
         // The link's lock is a leaf: it calls nobody.
@@ -77,21 +83,15 @@ void ClientStream::pump() {
       }
       const auto sent = send();
       if (!sent) failure = sent.error();
-      blocked = sent && !*sent;
+      blocked_ = sent && !*sent;
     }
+    arm();
   }
   for (const auto& [request, why] : unreadable) {
     request->run->abandon(*request, why);
     source_->request_done(request->run);
   }
-  if (failure) {
-    loop_->post(
-        [self = shared_from_this(), why = *failure] { self->broke(why, why.status() != Status::kPeerLost, false); });
-  } else if (loop_->in_loop()) {
-    arm_output(blocked);
-  } else if (blocked) {
-    loop_->post([self = shared_from_this()] { self->arm_output(true); });
-  }
+  if (failure) post_broke(*failure);
 }
 
 Result<void> ClientStream::prepare(const Request& request) {
@@ -136,28 +136,97 @@ Result<bool> ClientStream::send() {
   return true;
 }
 
-void ClientStream::arm_output(bool wanted) {
-  if (wanted == output_armed_) return;
-  output_armed_ = wanted;
-  loop_->change(socket_number_, wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
+void ClientStream::arm() {
+  if (!watched_) return;
+  const std::uint32_t wanted = (helped_ ? 0U : EPOLLIN) | (blocked_ ? EPOLLOUT : 0U);
+  if (wanted == armed_) return;
+  armed_ = wanted;
+  loop_->change(socket_number_, wanted);
 }
 
 void ClientStream::on_ready(std::uint32_t events) {
   const auto self = shared_from_this();
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) {
     for (std::uint64_t turn = 0; turn < kTurnBytes;) {
-      const auto before = payload_.left() + discard_;
-      const auto more = receive();
-      if (!more) return broke(more.error(), more.status() != Status::kPeerLost, false);
-      if (!*more) break;
-      turn += std::max<std::uint64_t>(kInBytes, before);
+      const auto received = receive();
+      if (!received) return broke(received.error(), received.status() != Status::kPeerLost, false);
+      if (received->drained) break;
+      turn += received->nbytes;
     }
   }
   pump();
 }
 
-// One read from the socket and what follows from it. False: nothing more is there.
-Result<bool> ClientStream::receive() {
+bool ClientStream::help(const BatchRun& run) {
+  if (!join_reading(run)) return false;
+  const bool came = receive_for(run);
+  // What has come meanwhile, or comes later, wakes the loop again.
+  MutexLock lock(mutex_);
+  helped_ = false;
+  arm();
+  return came;
+}
+
+bool ClientStream::join_reading(const BatchRun& run) {
+  MutexLock lock(mutex_);
+  if (helped_ || std::ranges::none_of(outstanding_, [&](const auto& r) { return r->run.get() == &run; })) return false;
+  helped_ = true;
+  arm();
+  return true;
+}
+
+bool ClientStream::receive_for(const BatchRun& run) {
+  bool came = false;
+  for (std::uint64_t turn = 0; turn < kTurnBytes && !run.ended();) {
+    auto received = receive();
+    if (received && received->nbytes == 0) received = await_more(run);
+    if (!received) {
+      post_broke(received.error());
+      return false;
+    }
+    if (received->nbytes == 0) break;
+    came = true;
+    turn += received->nbytes;
+    pump();
+  }
+  return came;
+}
+
+// What comes next, if it comes soon or the run has not ended meanwhile.
+Result<ClientStream::Received> ClientStream::await_more(const BatchRun& run) {
+  if (look_.worthwhile()) {
+    Result<Received> received = Received();
+    for (const auto until = Clock::now() + BriefLook::kLength; Clock::now() < until && !run.ended();) {
+      received = receive();
+      if (!received || received->nbytes > 0) break;
+    }
+    look_.ended(!received || received->nbytes > 0);
+    if (!received || received->nbytes > 0) return received;
+  }
+  // By now the number may be another socket's; then this only wakes too early.
+  pollfd entry{socket_number_, POLLIN, 0};
+  if (run.ended() || ::poll(&entry, 1, kAwaitMs) <= 0) return Received();
+  return receive();
+}
+
+// One read from the socket and what follows from it.
+Result<ClientStream::Received> ClientStream::receive() {
+  std::vector<Answer> answers;
+  Result<Received> received = Received();
+  {
+    MutexLock reading(reading_);
+    if (!open_) return Error(Status::kPeerLost, "the data stream is closed");
+    received = receive_part();
+    answers.swap(answers_);
+  }
+  for (const auto& [request, failures, tail] : answers) {
+    request->run->replied(*request, failures, tail);
+    source_->request_done(request->run);
+  }
+  return received;
+}
+
+Result<ClientStream::Received> ClientStream::receive_part() {
   if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
   if (in_begin_ > 0) {
     std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
@@ -174,7 +243,7 @@ Result<bool> ClientStream::receive() {
   if (discard_ <= scrap().size()) into_.add(in_.data() + in_end_, in_.size() - in_end_);
   const std::uint64_t asked = into_.left();
   ONESIDED_TRY_ASSIGN(got, receive_some(socket_number_, into_.front()));
-  if (got == 0) return false;
+  if (got == 0) return Received();
   const auto direct = std::min<std::uint64_t>(got, payload);
   if (discard_ > 0) {
     discard_ -= direct;
@@ -184,7 +253,7 @@ Result<bool> ClientStream::receive() {
   in_end_ += got - direct;
   while (true) {
     ONESIDED_TRY_ASSIGN(progress, step());
-    if (!progress) return got == asked;  // a short read has emptied the socket
+    if (!progress) return Received{got, got < asked};  // a short read has emptied the socket
   }
 }
 
@@ -327,17 +396,14 @@ void ClientStream::complete(DataReplyTail tail) {
     outstanding_bytes_ -= done->nbytes;
   }
   current_ = nullptr;
-  if (done->run) {
-    const auto run = done->run;
-    run->replied(*done, failures_, tail);
-    source_->request_done(run);
-  }
+  if (done->run) answers_.push_back({std::move(done), failures_, tail});
 }
 
 void ClientStream::drop_run(const std::shared_ptr<BatchRun>& run, bool now) {
-  std::vector<const Request*> dropped;
+  std::vector<Request> dropped;
   bool writing = false;
   {
+    MutexLock reading(reading_);
     MutexLock lock(mutex_);
     for (const auto& request : outstanding_) {
       if (request->run != run) continue;
@@ -346,18 +412,21 @@ void ClientStream::drop_run(const std::shared_ptr<BatchRun>& run, bool now) {
         continue;
       }
       request->run = nullptr;
-      dropped.push_back(request.get());
-    }
-  }
-  for (const auto* request : dropped) {
-    if (request == current_ && state_ == State::kPayload) {
+      dropped.push_back(*request);
+      if (request.get() != current_ || state_ != State::kPayload) continue;
       discard_ = payload_.left();
       payload_.clear();
     }
-    run->abandon(*request);
+  }
+  for (const auto& request : dropped) {
+    run->abandon(request);
     source_->request_done(run);
   }
   if (writing && now) broke(Error(Status::kCancelled, "a data stream was reset to end a WRITE"), false, true);
+}
+
+void ClientStream::post_broke(const Error& why) {
+  loop_->post([self = shared_from_this(), why] { self->broke(why, why.status() != Status::kPeerLost, false); });
 }
 
 void ClientStream::close(const Error& why) { broke(why, false, false); }
@@ -365,8 +434,14 @@ void ClientStream::close(const Error& why) { broke(why, false, false); }
 void ClientStream::broke(const Error& why, bool fault, bool abort) {
   std::vector<std::unique_ptr<Request>> unanswered;
   {
+    MutexLock reading(reading_);
     MutexLock lock(mutex_);
     if (!socket_.valid()) return;
+    open_ = false;
+    payload_.clear();
+    discard_ = 0;
+    current_ = nullptr;
+    watched_ = false;
     loop_->unwatch(socket_number_);
     // A WRITE that was sent in part must not be applied by a peer that reads on.
     const bool writing = std::ranges::any_of(outstanding_, [](const auto& r) { return r->op == Op::kWrite; });
@@ -379,9 +454,6 @@ void ClientStream::broke(const Error& why, bool fault, bool abort) {
     outstanding_.clear();
     outstanding_bytes_ = 0;
   }
-  payload_.clear();
-  discard_ = 0;
-  current_ = nullptr;
   source_->stream_broke(*this, std::move(unanswered), why, fault);
 }
 

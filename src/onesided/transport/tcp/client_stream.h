@@ -1,5 +1,9 @@
 // Why: the initiator's end of one data stream: requests out, replies in, bytes straight into and out of registered
 // memory. Whatever happens to the stream, each request that it took is accounted for.
+//
+// Replies are received by whoever holds `reading_`: the loop's thread when epoll wakes it, or a thread that waits for
+// one of them anyway. While such a helper is here, the socket's input does not wake the loop: one thread has to be
+// woken for a small READ instead of two.
 #pragma once
 
 #include <array>
@@ -9,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "onesided/base/brief_look.h"
 #include "onesided/base/event_loop.h"
 #include "onesided/base/fd.h"
 #include "onesided/base/mutex.h"
@@ -18,7 +23,7 @@
 
 namespace onesided::tcp {
 
-// pump() from any thread; everything else on the loop's thread.
+// pump() and help() from any thread; everything else on the loop's thread.
 class ClientStream : public std::enable_shared_from_this<ClientStream> {
  public:
   // The link. Called under no lock of the stream's.
@@ -40,6 +45,9 @@ class ClientStream : public std::enable_shared_from_this<ClientStream> {
   bool small_only() const { return small_only_; }
   // Sends what the window allows.
   void pump();
+  // Receives on the calling thread, which waits for the run, until the run has ended or nothing has come for a moment.
+  // False: nothing came, the run has nothing under way here, or another thread helps already.
+  bool help(const BatchRun& run);
 
   void start();
   // The run was stopped: READs of it land nowhere from now on. `now`: nor may its WRITEs stay under way, and if there
@@ -55,20 +63,38 @@ class ClientStream : public std::enable_shared_from_this<ClientStream> {
     ByteRuns runs;
   };
 
+  // A reply that has come whole; its run is told under no lock.
+  struct Answer {
+    std::unique_ptr<Request> request;
+    std::vector<DataFailure> failures;
+    DataReplyTail tail;
+  };
+  struct Received {
+    std::uint64_t nbytes = 0;
+    bool drained = true;  // that was all there is
+  };
+
   Result<void> prepare(const Request& request) ONESIDED_REQUIRES(mutex_);
   Result<bool> send() ONESIDED_REQUIRES(mutex_);
-  void arm_output(bool wanted);
+  void arm() ONESIDED_REQUIRES(mutex_);
 
   void on_ready(std::uint32_t events);
-  Result<bool> receive();
-  Result<bool> step();
-  Result<bool> on_head();
-  Result<bool> on_failures();
-  void aim_payload();
-  Result<bool> on_tail();
-  void complete(DataReplyTail tail);
-  void unload_staging(const DataReplyTail& tail);
-  std::span<const std::uint8_t> buffered() const { return std::span(in_).subspan(in_begin_, in_end_ - in_begin_); }
+  bool receive_for(const BatchRun& run);
+  Result<Received> await_more(const BatchRun& run);
+  bool join_reading(const BatchRun& run);
+  Result<Received> receive();
+  Result<Received> receive_part() ONESIDED_REQUIRES(reading_);
+  Result<bool> step() ONESIDED_REQUIRES(reading_);
+  Result<bool> on_head() ONESIDED_REQUIRES(reading_);
+  Result<bool> on_failures() ONESIDED_REQUIRES(reading_);
+  void aim_payload() ONESIDED_REQUIRES(reading_);
+  Result<bool> on_tail() ONESIDED_REQUIRES(reading_);
+  void complete(DataReplyTail tail) ONESIDED_REQUIRES(reading_);
+  void unload_staging(const DataReplyTail& tail) ONESIDED_REQUIRES(reading_);
+  std::span<const std::uint8_t> buffered() const ONESIDED_REQUIRES(reading_) {
+    return std::span(in_).subspan(in_begin_, in_end_ - in_begin_);
+  }
+  void post_broke(const Error& why);
   void broke(const Error& why, bool fault, bool abort);
 
   const std::shared_ptr<EventLoop> loop_;
@@ -84,21 +110,31 @@ class ClientStream : public std::enable_shared_from_this<ClientStream> {
   std::uint64_t next_id_ ONESIDED_GUARDED_BY(mutex_) = 1;
   std::vector<std::uint8_t> write_staging_ ONESIDED_GUARDED_BY(mutex_);  // of a WRITE from memory the host cannot touch
 
-  // Of the loop's thread.
-  bool output_armed_ = false;
-  State state_ = State::kHead;
-  std::vector<std::uint8_t> in_;  // heads, tails, and what little of a payload came with them
-  std::size_t in_begin_ = 0;
-  std::size_t in_end_ = 0;
-  Request* current_ = nullptr;  // the front of outstanding_
-  std::uint32_t expected_failures_ = 0;
-  std::uint64_t payload_bytes_ = 0;
-  std::vector<DataFailure> failures_;
-  ByteRuns payload_;
-  ByteRuns into_;              // of one read
-  std::uint64_t discard_ = 0;  // payload bytes that land nowhere
-  std::vector<std::uint8_t> read_staging_;
-  bool staged_ = false;
+  // Which events the loop hears of.
+  bool watched_ ONESIDED_GUARDED_BY(mutex_) = false;
+  bool blocked_ ONESIDED_GUARDED_BY(mutex_) = false;  // the socket takes no more
+  bool helped_ ONESIDED_GUARDED_BY(mutex_) = false;   // a thread that waits receives
+  BriefLook look_;                                    // that thread's
+  std::uint32_t armed_ ONESIDED_GUARDED_BY(mutex_) = 0;
+
+  // Held while bytes are received and put in place; taken before mutex_.
+  Mutex reading_;
+  bool open_ ONESIDED_GUARDED_BY(reading_) = true;
+  State state_ ONESIDED_GUARDED_BY(reading_) = State::kHead;
+  // Heads, tails, and what little of a payload came with them.
+  std::vector<std::uint8_t> in_ ONESIDED_GUARDED_BY(reading_);
+  std::size_t in_begin_ ONESIDED_GUARDED_BY(reading_) = 0;
+  std::size_t in_end_ ONESIDED_GUARDED_BY(reading_) = 0;
+  Request* current_ ONESIDED_GUARDED_BY(reading_) = nullptr;  // the front of outstanding_
+  std::uint32_t expected_failures_ ONESIDED_GUARDED_BY(reading_) = 0;
+  std::uint64_t payload_bytes_ ONESIDED_GUARDED_BY(reading_) = 0;
+  std::vector<DataFailure> failures_ ONESIDED_GUARDED_BY(reading_);
+  ByteRuns payload_ ONESIDED_GUARDED_BY(reading_);
+  ByteRuns into_ ONESIDED_GUARDED_BY(reading_);              // of one read
+  std::uint64_t discard_ ONESIDED_GUARDED_BY(reading_) = 0;  // payload bytes that land nowhere
+  std::vector<std::uint8_t> read_staging_ ONESIDED_GUARDED_BY(reading_);
+  bool staged_ ONESIDED_GUARDED_BY(reading_) = false;
+  std::vector<Answer> answers_ ONESIDED_GUARDED_BY(reading_);  // of one read
 };
 
 }  // namespace onesided::tcp

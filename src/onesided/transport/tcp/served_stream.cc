@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "onesided/base/log.h"
+#include "onesided/base/mappings.h"
 
 namespace onesided::tcp {
 namespace {
@@ -195,7 +196,10 @@ void ServedStream::stage_read() {
     if (results_[i] != Status::kSuccess) continue;
     const auto& item = items_[i];
     if (holds_[i].device() == nullptr) {
-      std::memcpy(to, host(item.address), item.nbytes);
+      if (!copy_unless_it_faults(to, host(item.address), item.nbytes)) {
+        results_[i] = Status::kStale;
+        continue;
+      }
     } else if (const auto copied = holds_[i].device()->copy_to_host(to, host(item.address), item.nbytes); !copied) {
       results_[i] = copied.error().status();
       continue;
@@ -304,26 +308,54 @@ Result<bool> ServedStream::receive_payload() {
   // An initiator that gave up a WRITE aborts the connection; then what still waits here must not land.
   if (was_aborted(socket_.get())) return Error(Status::kPeerLost, "the peer gave up a WRITE");
   if (!staged_ && holds_.empty() && !acquire_all()) aim_payload();
-  const auto buffered_bytes = runs_.fill_from(buffered().data(), buffered().size());
-  in_begin_ += buffered_bytes;
-  moved_ += buffered_bytes;
+  take_buffered_payload();
   if (!runs_.empty()) {
     in_begin_ = in_end_ = 0;
     const std::uint64_t asked = runs_.left();
-    ONESIDED_TRY_ASSIGN(got, receive_some(socket_.get(), runs_.front()));
-    if (got == 0) {
+    const auto got = receive_some(socket_.get(), runs_.front());
+    if (got.status() == Status::kStale) {
+      give_up_item_under_way();
+      return true;
+    }
+    if (!got) return got.error();
+    if (*got == 0) {
       holds_.clear();
       return false;
     }
-    runs_.advance(got);
-    moved_ += got;
-    drained_ = got < asked;
+    runs_.advance(*got);
+    moved_ += *got;
+    drained_ = *got < asked;
     if (!runs_.empty()) return true;
   }
   if (staged_) unload_staging();
   holds_.clear();
   begin_write_reply();
   return true;
+}
+
+// What came together with the head.
+void ServedStream::take_buffered_payload() {
+  while (!buffered().empty() && !runs_.empty()) {
+    bool faulted = false;
+    const auto taken = runs_.fill_carefully_from(buffered().data(), buffered().size(), faulted);
+    in_begin_ += taken;
+    moved_ += taken;
+    if (faulted) give_up_item_under_way();
+  }
+}
+
+// Its memory cannot be written: unmapped, or made read-only, while it was registered. The rest of its payload is thrown
+// away, and the other items go on.
+void ServedStream::give_up_item_under_way() {
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    end += items_[i].nbytes;
+    if (moved_ >= end) continue;
+    results_[i] = Status::kStale;
+    holds_[i].release();
+    break;
+  }
+  aim_payload();
 }
 
 void ServedStream::unload_staging() {
@@ -333,7 +365,7 @@ void ServedStream::unload_staging() {
     const auto& item = items_[i];
     if (results_[i] == Status::kSuccess) {
       if (holds_[i].device() == nullptr) {
-        std::memcpy(host(item.address), from, item.nbytes);
+        if (!copy_unless_it_faults(host(item.address), from, item.nbytes)) results_[i] = Status::kStale;
       } else if (const auto copied = holds_[i].device()->copy_from_host(host(item.address), from, item.nbytes);
                  !copied) {
         results_[i] = copied.error().status();

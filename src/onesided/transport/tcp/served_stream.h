@@ -45,7 +45,9 @@ class ServedStream : public std::enable_shared_from_this<ServedStream> {
   void spoil(Status status);
   void begin_write();
   void aim_payload();
+  void give_up_item_under_way();
   Result<bool> receive_payload();
+  void take_buffered_payload();
   void unload_staging();
   void begin_write_reply();
   std::vector<DataFailure> failures() const;

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "onesided/base/check.h"
+#include "onesided/base/mappings.h"
 
 namespace onesided::tcp {
 namespace {
@@ -49,16 +50,31 @@ void ByteRuns::advance(std::uint64_t nbytes) {
   }
 }
 
-std::size_t ByteRuns::fill_from(const std::uint8_t* data, std::size_t nbytes) {
+template <typename Copy>
+std::size_t ByteRuns::fill(const std::uint8_t* data, std::size_t nbytes, Copy copy) {
   std::size_t done = 0;
   while (done < nbytes && left_ > 0) {
     const auto& part = parts_[first_];
     const auto step = std::min<std::size_t>(nbytes - done, part.iov_len);
-    std::memcpy(part.iov_base, data + done, step);
+    if (!copy(part.iov_base, data + done, step)) break;
     done += step;
     advance(step);
   }
   return done;
+}
+
+std::size_t ByteRuns::fill_from(const std::uint8_t* data, std::size_t nbytes) {
+  return fill(data, nbytes, [](void* to, const void* from, std::size_t step) {
+    std::memcpy(to, from, step);
+    return true;
+  });
+}
+
+std::size_t ByteRuns::fill_carefully_from(const std::uint8_t* data, std::size_t nbytes, bool& faulted) {
+  return fill(data, nbytes, [&faulted](void* to, const void* from, std::size_t step) {
+    faulted = !copy_unless_it_faults(to, from, step);
+    return !faulted;
+  });
 }
 
 Result<std::size_t> send_some(int socket, std::span<iovec> parts) {

@@ -33,8 +33,13 @@ class ByteRuns {
   void advance(std::uint64_t nbytes);
   // Copies up to `nbytes` from `data` into the front and advances; returns how much.
   std::size_t fill_from(const std::uint8_t* data, std::size_t nbytes);
+  // The same into memory that may be read-only or gone; `faulted` tells that the front is.
+  std::size_t fill_carefully_from(const std::uint8_t* data, std::size_t nbytes, bool& faulted);
 
  private:
+  template <typename Copy>
+  std::size_t fill(const std::uint8_t* data, std::size_t nbytes, Copy copy);
+
   std::vector<iovec> parts_;
   std::size_t first_ = 0;
   std::uint64_t left_ = 0;

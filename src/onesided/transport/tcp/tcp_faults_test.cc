@@ -1,23 +1,36 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "onesided/transport/tcp/tcp_fixture.h"
 
 namespace onesided::tcp::testing {
 namespace {
 
-TEST_F(TcpTransportTest, DeregisteringInTheMiddleOfAReadWaitsForNoPeerAndGivesStale) {
+// Lets a test act in the middle of a transfer: when the owner has taken up so many of its chunks.
+struct InTheMiddleTest : TcpTransportTest {
+  void SetUp() override {
+    TcpTransportTest::SetUp();
+    memory.on_acquire = [this] {
+      ++acquired_;
+      acquired_.notify_all();
+    };
+  }
+  void wait_until_acquired(int chunks) {
+    for (int seen = acquired_; seen < chunks; seen = acquired_) acquired_.wait(seen);
+  }
+
+ private:
+  std::atomic<int> acquired_{0};
+};
+
+TEST_F(InTheMiddleTest, DeregisteringInTheMiddleOfAReadWaitsForNoPeerAndGivesStale) {
   // T0: owner sends the region | T1: deregister -> each byte that arrived is the region's, the rest is STALE.
   auto remote = pattern(64 << 20, 8);
   std::vector<std::uint8_t> local(remote.size());
   const auto key = memory.add(remote.data(), remote.size());
-  std::atomic<int> acquired{0};
-  memory.on_acquire = [&] {
-    ++acquired;
-    acquired.notify_all();
-  };
   auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)});
-  for (int seen = acquired; seen < 10; seen = acquired) acquired.wait(seen);
+  wait_until_acquired(10);
   ASSERT_TRUE(memory.drop(key));
   std::fill(remote.begin(), remote.end(), 0xdd);  // the owner uses its memory for something else
   ASSERT_TRUE(sink->wait());
@@ -30,18 +43,13 @@ TEST_F(TcpTransportTest, DeregisteringInTheMiddleOfAReadWaitsForNoPeerAndGivesSt
   }
 }
 
-TEST_F(TcpTransportTest, ABrokenStreamIsReplacedAndItsRequestsGoOn) {
+TEST_F(InTheMiddleTest, ABrokenStreamIsReplacedAndItsRequestsGoOn) {
   build({.streams = 1, .threads = 1, .congestion = ""});
   auto remote = pattern(32 << 20, 2);
   std::vector<std::uint8_t> local(remote.size());
   const auto key = memory.add(remote.data(), remote.size());
-  std::atomic<int> acquired{0};
-  memory.on_acquire = [&] {
-    ++acquired;
-    acquired.notify_all();
-  };
   auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)});
-  for (int seen = acquired; seen < 5; seen = acquired) acquired.wait(seen);
+  wait_until_acquired(5);
   // The owner's side of the stream goes; the session lives.
   replace_owner()->stop();
   ASSERT_TRUE(sink->wait());
@@ -72,6 +80,31 @@ TEST_F(TcpTransportTest, ClosingTheLinkEndsWhatIsUnderWay) {
   std::fill(local.begin(), local.end(), 0);
   initiator.reset();
   EXPECT_TRUE(all_are(local, 0));
+}
+
+// Memory that was made read-only, or unmapped, after it was registered: a peer that writes to it is told, no more.
+TEST_F(TcpTransportTest, AWriteIntoMemoryThatCannotBeWrittenFailsItsItemOnly) {
+  constexpr std::size_t kBytes = 1 << 20;
+  void* fixed = ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(fixed, MAP_FAILED);
+  std::vector<std::uint8_t> good(kBytes);
+  auto source = pattern(kBytes, 3);
+  const auto fixed_key = memory.add(fixed, kBytes), good_key = memory.add(good.data(), good.size());
+  const int opened = channel->opened;
+  // Together with the head of the request, and by itself.
+  for (const std::size_t nbytes : {std::size_t{100}, kBytes}) {
+    std::fill(good.begin(), good.end(), 0);
+    auto sink = post(Op::kWrite, {move(source.data(), fixed, nbytes, fixed_key),
+                                  move(source.data(), good.data(), nbytes, good_key)});
+    ASSERT_TRUE(sink->wait());
+    ASSERT_TRUE(sink->failed_.contains(0));
+    EXPECT_EQ(sink->failed_.at(0).status(), Status::kStale);
+    EXPECT_EQ(sink->failed_.size(), 1u);
+    EXPECT_EQ(sink->moved_[1], nbytes);
+    EXPECT_EQ(std::memcmp(good.data(), source.data(), nbytes), 0);
+  }
+  EXPECT_LE(channel->opened, std::max(opened, 2)) << "a stream was closed";
+  ::munmap(fixed, kBytes);
 }
 
 // An owner that takes streams and does nothing, like a frozen process.
@@ -139,6 +172,29 @@ TEST_F(FrozenPeerTest, ACancelledReadEndsSoonAndAFinishedOneIsLeftAlone) {
   ASSERT_TRUE(sink->wait());
   EXPECT_EQ(sink->rest(), Status::kCancelled);
   link->cancel(*last, Error(Status::kCancelled, "again"));
+}
+
+// T0: waits for the batch and receives for it | T1: cancels -> T0 has nothing to receive any more and is told.
+TEST_F(FrozenPeerTest, AThreadThatHelpsIsNoObstacleToCancel) {
+  auto remote = pattern(1 << 20, 2);
+  const auto key = memory.add(remote.data(), remote.size());
+  for (const auto op : {Op::kRead, Op::kWrite}) {
+    std::vector<std::uint8_t> local(remote.size());
+    auto sink = post(op, {move(local.data(), remote.data(), remote.size(), key)});
+    std::atomic<bool> begun{false};
+    std::thread helper([&, batch = last] {
+      while (!sink->wait(0)) {
+        (void)link->help(*batch);
+        begun = true;
+      }
+    });
+    while (!begun) std::this_thread::yield();
+    link->cancel(*last, Error(Status::kCancelled, "x"));
+    EXPECT_TRUE(sink->wait());
+    helper.join();
+    EXPECT_EQ(sink->rest(), Status::kCancelled);
+    EXPECT_FALSE(link->help(*last));
+  }
 }
 
 // Field case B01: what an owner does with peers that speak the protocol and lie, or do not speak it.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <system_error>
 
 #include "onesided/base/log.h"
 
@@ -56,7 +57,27 @@ void LinkCore::repair() {
   opening_ = true;
   MutexLock opener_lock(opener_mutex_);
   if (opener_.joinable()) opener_.join();  // it has set opening_ to false as its last act
-  opener_ = std::thread([self = shared_from_this()] { self->open_missing(); });
+  try {
+    opener_ = std::thread([self = shared_from_this()] { self->open_missing(); });
+  } catch (const std::system_error& failure) {
+    opening_ = false;
+    log_line(LogLevel::kWarn, fmt::format("data streams to {}: no thread to open them ({})", peer_id_, failure.what()));
+    repair_later();
+  }
+}
+
+void LinkCore::repair_later() {
+  const auto& loop = loops_.front();
+  loop->post([loop, weak = weak_from_this()] {
+    loop->call_at(Clock::now() + std::chrono::milliseconds(kLongestPauseMs), [weak] {
+      const auto self = weak.lock();
+      if (!self) return;
+      if (!self->channel_->alive())
+        return self->end_all(Error(Status::kPeerLost, fmt::format("the connection to {} was lost", self->peer_id_)));
+      MutexLock lock(self->mutex_);
+      self->repair();
+    });
+  });
 }
 
 void LinkCore::open_missing() {
@@ -168,15 +189,19 @@ void LinkCore::request_done(const std::shared_ptr<BatchRun>& run) {
   forget(*run);
 }
 
+std::shared_ptr<BatchRun> LinkCore::find(const Batch& batch) {
+  MutexLock lock(mutex_);
+  const auto found = runs_.find(&batch);
+  return found == runs_.end() ? nullptr : found->second;
+}
+
 void LinkCore::cancel(const Batch& batch, const Error& why) {
-  std::shared_ptr<BatchRun> run;
-  {
-    MutexLock lock(mutex_);
-    const auto found = runs_.find(&batch);
-    if (found == runs_.end()) return;
-    run = found->second;
-  }
-  end_run(run, why);
+  if (const auto run = find(batch)) end_run(run, why);
+}
+
+bool LinkCore::help(const Batch& batch) {
+  const auto run = find(batch);
+  return run && std::ranges::any_of(streams(), [&](const auto& stream) { return stream->help(*run); });
 }
 
 void LinkCore::end_run(const std::shared_ptr<BatchRun>& run, const Error& why) {

@@ -28,6 +28,7 @@ class LinkCore final : public ClientStream::Source, public std::enable_shared_fr
   Result<void> open(Deadline deadline);
   void post(std::shared_ptr<const Batch> batch);
   void cancel(const Batch& batch, const Error& why);
+  bool help(const Batch& batch);
   // Ends all work, closes the streams, joins the thread that opens them. Not from a loop's thread.
   void close();
 
@@ -41,8 +42,10 @@ class LinkCore final : public ClientStream::Source, public std::enable_shared_fr
 
   void add_stream(Fd socket);
   void repair() ONESIDED_REQUIRES(mutex_);
+  void repair_later();
   void open_missing();
   void pump_for(const BatchRun& run);
+  std::shared_ptr<BatchRun> find(const Batch& batch);
   void end_run(const std::shared_ptr<BatchRun>& run, const Error& why);
   void end_all(const Error& why);
   void forget(const BatchRun& run) ONESIDED_REQUIRES(mutex_);
@@ -83,6 +86,7 @@ class TcpLink final : public QueueLink {
   ~TcpLink() override { core_->close(); }
   void post(std::shared_ptr<const Batch> batch) override { core_->post(std::move(batch)); }
   void cancel(const Batch& batch, Error why) override { core_->cancel(batch, why); }
+  bool help(const Batch& batch) override { return core_->help(batch); }
 
  private:
   const std::shared_ptr<LinkCore> core_;

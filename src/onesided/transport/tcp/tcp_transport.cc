@@ -133,7 +133,7 @@ Result<std::unique_ptr<Transport>> make_tcp_transport(const TcpOptions& options,
   ONESIDED_TRY_ASSIGN(congestion, tcp_congestion_in_use(options.congestion));
   std::vector<std::shared_ptr<EventLoop>> loops;
   for (std::uint32_t i = 0; i < options.threads; ++i) {
-    ONESIDED_TRY_ASSIGN(loop, EventLoop::create(fmt::format("onesided-tcp{}", i)));
+    ONESIDED_TRY_ASSIGN(loop, EventLoop::create(fmt::format("onesided-tcp{}", i), true));
     loops.push_back(std::move(loop));
   }
   return std::unique_ptr<Transport>(

@@ -124,6 +124,37 @@ TEST_F(TcpTransportTest, MemoryTheHostCannotTouchGoesThroughItsDevice) {
   }
 }
 
+// Each thread that waits receives: its own replies and what comes between them.
+TEST_F(TcpTransportTest, ThreadsThatWaitReceiveForThemselvesAndForOthers) {
+  constexpr int kThreads = 4, kRounds = 100;
+  constexpr std::size_t kShare = 256 << 10;
+  auto remote = pattern(kThreads * kShare, 5);
+  std::vector<std::uint8_t> local(remote.size());
+  const auto key = memory.add(remote.data(), remote.size());
+  std::atomic<int> helped{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int round = 0; round < kRounds; ++round) {
+        const std::size_t nbytes = round % 10 == 0 ? kShare : 4096, place = thread * kShare;
+        std::fill_n(local.begin() + static_cast<std::ptrdiff_t>(place), nbytes, 0);
+        auto sink = std::make_shared<RecordingSink>(1);
+        auto batch = std::make_shared<Batch>();
+        batch->op = Op::kRead;
+        batch->moves = {move(local.data() + place, remote.data() + place, nbytes, key)};
+        batch->sink = sink;
+        link->post(batch);
+        while (link->help(*batch)) ++helped;
+        ASSERT_TRUE(sink->wait());
+        ASSERT_EQ(std::memcmp(local.data() + place, remote.data() + place, nbytes), 0);
+        ASSERT_FALSE(link->help(*batch));
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  if (std::thread::hardware_concurrency() > 1) EXPECT_GT(helped, 0);
+}
+
 TEST_F(TcpTransportTest, ManyThreadsAndBatchesAtOnce) {
   build({.streams = 3, .threads = 2, .congestion = ""});
   auto remote = pattern(8 << 20, 2);
