@@ -12,8 +12,7 @@ namespace onesided::testing {
 namespace {
 
 class Concurrency : public EnginePair {};
-INSTANTIATE_TEST_SUITE_P(Transports, Concurrency, ::testing::Values("shm", "cma", "tcp"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Transports, Concurrency, ::testing::Values("shm", "cma", "tcp"), transport_name);
 
 constexpr int kThreads = 8;
 

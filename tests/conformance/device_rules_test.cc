@@ -6,11 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "engine_pair.h"
-#include "onesided/transport/cma/factory.h"
-#include "onesided/transport/self/factory.h"
-#include "onesided/transport/shm/factory.h"
-#include "onesided/transport/tcp/factory.h"
+#include "test_device.h"
 
 namespace onesided::testing {
 namespace {
@@ -18,7 +14,7 @@ namespace {
 constexpr std::uint64_t kDeviceBytes = 32 * kMiB;
 
 // One arena of device memory. Its addresses cannot be touched; the bytes are elsewhere and only copies reach them.
-class DistantDevice : public Device {
+class DistantDevice : public TestDevice {
  public:
   explicit DistantDevice(std::uint64_t alignment = 1) : alignment_(alignment), bytes_(kDeviceBytes) {
     void* base = ::mmap(nullptr, 2 * kDeviceBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -29,44 +25,35 @@ class DistantDevice : public Device {
 
   std::uint64_t base() const { return base_; }
   std::uint8_t* bytes() { return bytes_.data(); }
-  bool holds(std::uint64_t address) const { return address >= base_ && address - base_ < kDeviceBytes; }
+  bool holds(std::uint64_t address) const override { return address >= base_ && address - base_ < kDeviceBytes; }
   void fail_copy(int which) { copies_left_ = which; }
+  // Copies that touch this address fail, and only they.
+  void fail_at(std::uint64_t address) { bad_address_ = address; }
 
-  std::string_view name() const override { return "distant:0"; }
-  MemType mem_type() const override { return MemType::kDevice; }
-  std::uint64_t page_bytes() const override { return 4096; }
   std::uint64_t registration_alignment() const override { return alignment_; }
   bool host_accessible() const override { return false; }
-  Result<void*> allocate(std::uint64_t, std::uint64_t) override { return reinterpret_cast<void*>(base_); }
-  Result<void> free(void*, std::uint64_t) override { return {}; }
-  Result<MemoryInfo> memory_info() override { return MemoryInfo{0, kDeviceBytes}; }
-  Result<Event> record_event(Stream) override { return Event{}; }
-  Result<bool> event_done(Event) override { return true; }
-  Result<void> wait_event(Event) override { return {}; }
-  void release_event(Event) override {}
-  Result<void> synchronize() override { return {}; }
   Result<void> copy_to_host(void* host, const void* device, std::uint64_t nbytes) override {
-    ONESIDED_TRY(may_copy());
+    ONESIDED_TRY(may_copy(device, nbytes));
     std::memcpy(host, at(device), nbytes);
     return {};
   }
   Result<void> copy_from_host(void* device, const void* host, std::uint64_t nbytes) override {
-    ONESIDED_TRY(may_copy());
+    ONESIDED_TRY(may_copy(device, nbytes));
     std::memcpy(at(device), host, nbytes);
     return {};
   }
-  Result<ExportedMemory> export_memory(const void*) override { return Error(Status::kUnsupported, "it has no file"); }
-  Result<PointerInfo> inspect(const void*) override { return PointerInfo{MemType::kDevice, 0}; }
 
  private:
   std::uint8_t* at(const void* device) { return bytes_.data() + (reinterpret_cast<std::uint64_t>(device) - base_); }
-  Result<void> may_copy() {
-    if (copies_left_.fetch_sub(1) == 1) return Error(Status::kFailed, "the device failed this copy");
+  Result<void> may_copy(const void* device, std::uint64_t nbytes) {
+    const bool bad = bad_address_ - reinterpret_cast<std::uint64_t>(device) < nbytes;
+    if (copies_left_.fetch_sub(1) == 1 || bad) return Error(Status::kFailed, "the device failed this copy");
     return {};
   }
   const std::uint64_t alignment_;
   std::vector<std::uint8_t> bytes_;
   std::atomic<int> copies_left_{0};
+  std::atomic<std::uint64_t> bad_address_{0};
   void* reserved_;
   std::uint64_t base_;
 };
@@ -95,32 +82,8 @@ class ChunkedDevice : public DistantDevice {
   std::vector<Fd> files_;
 };
 
-std::unique_ptr<Engine> open_with(DistantDevice& device, const std::string& transports) {
-  EngineParts parts;
-  parts.devices.host = &shared_host_device();
-  parts.devices.find_device = [&device](std::uint64_t address) -> Result<Device*> {
-    if (device.holds(address)) return &device;
-    return Error(Status::kParamInvalid, "not memory of the device");
-  };
-  parts.self_link = make_self_link();
-  parts.transports.emplace_back("shm", [](const EngineOptions&, RegionAccess&) -> Result<std::unique_ptr<Transport>> {
-    return make_shm_transport();
-  });
-  parts.transports.emplace_back("cma", [](const EngineOptions&, RegionAccess&) -> Result<std::unique_ptr<Transport>> {
-    return make_cma_transport();
-  });
-  parts.transports.emplace_back(
-      "tcp", [](const EngineOptions&, RegionAccess& memory) { return make_tcp_transport(TcpOptions{}, memory); });
-  auto options = EngineOptions::parse({{"transports", transports}}, {"shm", "cma", "tcp"});
-  ONESIDED_CHECK(options.ok(), "{}", options.error().text());
-  auto engine = Engine::create("127.0.0.1:0", *options, std::move(parts));
-  ONESIDED_CHECK(engine.ok(), "{}", engine.error().text());
-  return std::move(engine).value();
-}
-
 class DeviceRules : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Transports, DeviceRules, ::testing::Values("shm", "cma", "tcp"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Transports, DeviceRules, ::testing::Values("shm", "cma", "tcp"), transport_name);
 
 TEST_P(DeviceRules, LocalDeviceMemoryIsCopiedThroughItsDevice) {
   DistantDevice device;
@@ -158,6 +121,43 @@ TEST_P(DeviceRules, AFailedDeviceCopyFailsTheTransfer) {
   // tcp passes the status on, copies say what the device said.
   if (GetParam() != "tcp")
     EXPECT_NE(std::string::npos, (*transfer)->error()->text().find("the device failed this copy"));
+}
+
+// Field case B11: one item fails while the batch runs, wherever it stands in it; the others arrive, and both are told.
+TEST_P(DeviceRules, OneItemFailsAloneInEveryOrder) {
+  constexpr std::uint64_t kItem = 64 * kKiB;
+  DistantDevice device;
+  GuardedMemory theirs(4 * kItem, true);
+  theirs.fill_pattern(2);
+  const auto owner = open(GetParam()), reader = open_with(device, GetParam());
+  ASSERT_OK(owner->register_mem(theirs.address(), theirs.size(), MemType::kHost));
+  ASSERT_OK(reader->register_mem(device.base(), kDeviceBytes, MemType::kDevice));
+  ASSERT_OK(reader->connect(owner->id(), kTestMs));
+  // Places that do not touch each other, so that nothing is merged.
+  const auto place = [](std::uint64_t i) { return i * 2 * kItem; };
+  device.fail_at(device.base() + place(1) + kItem / 2);
+  std::vector<std::uint64_t> order = {0, 1, 2, 3};
+  do {
+    std::memset(device.bytes(), 0, 8 * kItem);
+    std::vector<TransferItem> items;
+    for (const auto i : order) items.push_back({device.base() + place(i), theirs.address() + i * kItem, kItem});
+    const auto begun = reader->transfer_async(owner->id(), Op::kRead, TransferList{items}, kTestMs);
+    ASSERT_OK(begun);
+    const auto& transfer = **begun;
+    ASSERT_OK((*begun)->wait(Deadline::never()));
+    const auto results = transfer.items();
+    for (std::size_t k = 0; k < 4; ++k) {
+      const bool bad = order[k] == 1;
+      EXPECT_EQ(bad ? Status::kFailed : Status::kSuccess, results[k].status);
+      EXPECT_EQ(bad ? 0 : kItem, results[k].bytes_done);
+      if (bad) continue;
+      EXPECT_EQ(0, std::memcmp(device.bytes() + place(order[k]), theirs.data() + order[k] * kItem, kItem));
+    }
+    for (int poll = 0; poll < 100; ++poll) {
+      ASSERT_EQ(TransferStatus::kFailed, transfer.status());
+      ASSERT_EQ(3 * kItem, transfer.bytes_done());
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
 }
 
 TEST(DeviceMemoryOfTheOwner, IsReadOverTcpAndRefusedWhereNothingCarriesIt) {

@@ -15,6 +15,9 @@
 
 namespace onesided::testing {
 
+// Names the tests of a suite that is run over several transports.
+inline std::string transport_name(const ::testing::TestParamInfo<std::string>& suite) { return suite.param; }
+
 inline constexpr std::int64_t kTestMs =
     20'000;  // far more than anything takes; a hang fails instead of blocking the suite
 

@@ -10,7 +10,7 @@ namespace {
 
 class TransferRules : public EnginePair {};
 INSTANTIATE_TEST_SUITE_P(Transports, TransferRules, ::testing::Values("self", "shm", "cma", "tcp", "ascend"),
-                         [](const auto& info) { return info.param; });
+                         transport_name);
 
 TEST_P(TransferRules, AnySizeAtAnyOffset) {
   const std::uint64_t sizes[] = {1, 3, 511, 512, 513, 4095, 4096, 4097, 65'535, kMiB + 1, 9 * kMiB + 7};
