@@ -21,9 +21,7 @@ PATIENT_MS = 20_000
 def settles(before: tuple[int, int, int]) -> bool:
     """File descriptors, threads and mappings come back to where they were."""
     slack = (2, 2, 10)
-    return until(
-        lambda: all(now - then <= more for now, then, more in zip(footprint(), before, slack, strict=True))
-    )
+    return until(lambda: all(now - then <= more for now, then, more in zip(footprint(), before, slack, strict=True)))
 
 
 def resident_bytes() -> int:

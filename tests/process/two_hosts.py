@@ -73,12 +73,16 @@ class Cable:
 
 
 class RoughCable(Cable):
-    """A link that delays, loses, repeats and disorders packets (netem is not in every kernel)."""
+    """A link that harms packets (netem is not in every kernel). `harm`: see rough_link.py."""
 
     SEED = 7
 
+    def __init__(self, harm: str) -> None:
+        self.harm = harm
+
     def lay(self) -> None:
-        command = [sys.executable, str(Path(__file__).with_name("rough_link.py")), "near", "far", str(self.SEED)]
+        command = [sys.executable, str(Path(__file__).with_name("rough_link.py")), "near", "far"]
+        command += [str(self.SEED), self.harm]
         self.link = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if self.link.stdout.readline() != "ready\n":
             print("no tun device can be made (/dev/net/tun)")
@@ -92,7 +96,10 @@ class RoughCable(Cable):
         self.link.stdout.close()
         super().__exit__(*what)
         print(f"seed {self.SEED}: {self.done}")
-        assert self.done["lost"] > 0 and self.done["twice"] > 0, self.done
+        assert all(self.done[kind] > 0 for kind in HARMS[self.harm]), self.done
+
+
+HARMS = {"loss": ("lost", "twice"), "resets": ("reset",)}  # what must have happened
 
 
 def secret_file(text: str) -> str:
@@ -195,7 +202,7 @@ def interruption(cable: Cable) -> None:
 def loss(cable: Cable) -> None:
     """Late, lost, repeated and disordered packets change the speed only."""
     options = {"auth_secret_file": secret_file("sixteen bytes and some"), "tcp_streams": "4"}
-    nbytes = 8 << 20
+    nbytes = 3 << 20
     with engine(options) as near, cable.peer(nbytes, options, fill=7) as peer:
         target = Target(near, nbytes)
         near.connect(peer.id, timeout_ms=ROUGH_MS)
@@ -220,8 +227,20 @@ def loss(cable: Cable) -> None:
         assert [name for name, _ in peer.ask("notifies")["notifies"]] == [str(count) for count in range(20)]
 
 
-SCENARIOS = {scenario.__name__: scenario for scenario in (transfers, strangers, silence, interruption, loss)}
+def resets(cable: Cable) -> None:
+    """A data stream that is reset in the middle is replaced, and what it carried is repeated."""
+    options = {"auth_secret_file": secret_file("sixteen bytes and some")}
+    nbytes = 8 << 20
+    with engine(options) as near, cable.peer(nbytes, options, fill=9) as peer:
+        target = Target(near, nbytes)
+        near.connect(peer.id, timeout_ms=ROUGH_MS)
+        for op in ("READ", "WRITE", "READ"):
+            near.transfer_sync(peer.id, op, [(target.address, peer.address, nbytes)], timeout_ms=ROUGH_MS)
+        assert (target.data == 9).all() and target.intact()
+
+
+SCENARIOS = {scenario.__name__: scenario for scenario in (transfers, strangers, silence, interruption, loss, resets)}
 
 if __name__ == "__main__":
-    with (RoughCable() if sys.argv[1] == "loss" else Cable()) as made:
+    with RoughCable(sys.argv[1]) if sys.argv[1] in HARMS else Cable() as made:
         SCENARIOS[sys.argv[1]](made)
