@@ -5,7 +5,7 @@
 function(onesided_target_defaults target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
   if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-    target_compile_options(${target} PRIVATE -Wthread-safety)
+    target_compile_options(${target} PRIVATE -Wthread-safety -Werror=thread-safety)
   endif()
   if(ONESIDED_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${ONESIDED_SANITIZE} -fno-omit-frame-pointer)

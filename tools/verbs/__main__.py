@@ -21,7 +21,7 @@ VERBS = {
     "demo": "show the whole path: the problem, the cure, weights between two Ray actors",
     "test": "run what CI runs; --all adds what is too slow for CI",
     "bench": "measure, side by side with peers: alloc | transfer | ray",
-    "lint": "run the linters; --deep adds clang-tidy",
+    "lint": "run the linters; --deep adds clang's thread-safety analysis and clang-tidy",
     "fuzz": "run the fuzzers; --seconds N each (60)",
     "doctor": "say what this machine can do, and what to do about the rest",
     "smoke-npu": "on a machine with NPUs: try every step there and write what to report",
@@ -75,10 +75,10 @@ def bench(arguments: Sequence[str]) -> int:
 
 def run_lint(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="./do lint", description=VERBS["lint"])
-    parser.add_argument("--deep", action="store_true", help="also clang-tidy, minutes")
+    parser.add_argument(
+        "--deep", action="store_true", help="also clang's thread-safety analysis and clang-tidy, minutes"
+    )
     options = parser.parse_args(arguments)
-    if options.deep:
-        apt.require(apt.CLANG_TIDY)
     with HouseLock() as lock:
         if options.deep:
             set_up(lock, "test")

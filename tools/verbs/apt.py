@@ -22,7 +22,7 @@ ANY_OF = (("libcurl4", "libcurl4t64"),)
 COMPILER = ("g++",)
 FUZZ = ("clang-16", "libclang-rt-16-dev")
 CROSS = ("g++-aarch64-linux-gnu",)
-CLANG_TIDY = ("clang-tidy-16",)
+DEEP_LINT = ("clang-16", "clang-tidy-16")
 
 
 def installed(packages: Sequence[str]) -> set[str]:
