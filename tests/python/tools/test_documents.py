@@ -48,3 +48,20 @@ def test_the_index_knows_every_document() -> None:
     assert [
         path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md" and path.name not in index
     ] == []
+
+
+def test_the_tests_that_field_cases_names_exist() -> None:
+    text = (ROOT / "docs" / "field_cases.md").read_text()
+    suites = "\n".join(path.read_text() for folder in ("src", "tests") for path in (ROOT / folder).rglob("*_test.cc"))
+    programs = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    missing = [
+        f"{suite}.{test}"
+        for suite, test in re.findall(r"`(\w+)\.([A-Z]\w+)`", text)
+        if not re.search(rf"TEST(_[FP])?\({suite},\s+{test}\)", suites)
+    ]
+    program = ""
+    for named, test in re.findall(r"`(test_\w+\.py)?(?:::(test_\w+))?`", text):
+        program = named or program
+        if test and f"def {test}(" not in programs.get(program, ""):
+            missing.append(f"{program}::{test}")
+    assert missing == []
