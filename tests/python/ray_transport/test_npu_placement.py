@@ -20,7 +20,6 @@ pytestmark = [
 ]
 
 FOUR_NPUS = {"ONESIDED_SIM_DEVICES": "4"}
-LARGE = 512 << 20
 
 
 @onesided.ray.actor(num_cpus=0)
@@ -47,46 +46,24 @@ class NpuActor:
         return function(self)
 
 
-def large(self: Any) -> list[torch.Tensor]:
-    return [torch.ones(LARGE, dtype=torch.uint8, device="npu")]
-
-
 def what_ray_gave(self: Any) -> tuple[list[str], str, int]:
     given = ray.get_runtime_context().get_accelerator_ids()["NPU"]
     return given, os.environ["ASCEND_RT_VISIBLE_DEVICES"], torch.npu.device_count()
 
 
-def used_bytes(self: Any) -> list[int]:
-    """Of every npu of the machine, by whatever process."""
-    numbers = [torch.npu.mem_get_info(index) for index in range(torch.npu.device_count())]
-    return [total - free for free, total in numbers]
-
-
 def test_actors_with_one_npu_each(cluster: None) -> None:
-    """resources={"NPU": 1}: Ray sets ASCEND_RT_VISIBLE_DEVICES, so each actor's npu:0 is another chip."""
+    """resources={"NPU": 1}: Ray sets ASCEND_RT_VISIBLE_DEVICES, so each actor's npu:0 is another chip (which the simulator's own
+    tests show: tests/python/sim), and what the owner has on its npu:0 arrives on the reader's."""
     one = NpuActor.options(resources={"NPU": 1}, runtime_env={"env_vars": FOUR_NPUS})
     owner, reader = one.remote(), one.remote()
-    watcher = NpuActor.options(runtime_env={"env_vars": FOUR_NPUS}).remote()
     chips = []
     for given, visible, count in ray.get([actor.call.remote(what_ray_gave) for actor in (owner, reader)]):
         assert given == [visible]
         assert count == 1
-        chips.append(int(visible))
+        chips.append(visible)
     assert chips[0] != chips[1]
-
-    before = ray.get(watcher.call.remote(used_bytes))
-    assert len(before) == 4
-
-    def has_large() -> list[bool]:
-        """Of both chips. Half is enough: others of this machine come and go meanwhile."""
-        now = ray.get(watcher.call.remote(used_bytes))
-        return [now[chip] - before[chip] > LARGE // 2 for chip in chips]
-
-    ref = owner.make.remote(large)
-    ray.wait([ref])
-    assert has_large() == [True, False]
-    assert ray.get(reader.keep.remote(ref)) == [("npu:0", float(LARGE))]
-    assert has_large() == [True, True]
+    made = owner.make.remote(lambda self: [torch.arange(1000, device="npu"), torch.ones(3)])
+    assert ray.get(reader.keep.remote(made)) == [("npu:0", 499500.0), ("cpu", 3.0)]
 
 
 def test_an_npu_that_is_not_there_is_refused_at_once(cluster: None) -> None:
