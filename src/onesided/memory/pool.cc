@@ -232,11 +232,14 @@ std::vector<SegmentSnapshot> Pool::snapshot() {
   MutexLock lock(mutex_);
   std::vector<SegmentSnapshot> all;
   for (const Segment* segment : blocks_.segments()) {
-    if (segment->state != SegmentState::kLive) continue;
+    const bool stuck = segment->state == SegmentState::kStuck;
+    if (segment->state != SegmentState::kLive && !stuck) continue;
     SegmentSnapshot& one = all.emplace_back(SegmentSnapshot{describe(*segment), {}, segment->context});
     for (const Block* block = segment->first; block; block = block->right) {
       one.blocks.push_back({block->address, block->nbytes, block->requested_bytes, block->state, block->context});
     }
+    // It has no blocks any more, but is still paid for.
+    if (stuck) one.blocks.push_back({segment->begin, segment->usable_bytes(), 0, BlockState::kFree, nullptr});
   }
   return all;
 }

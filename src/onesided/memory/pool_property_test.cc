@@ -21,13 +21,27 @@ struct Case {
   int streams;
   bool no_split;
   std::uint64_t guard_bytes;
+  bool stubborn = false;  // somebody often needs a segment that the pool wants to give back
 };
 
 // What gtest prints when a case fails: everything needed to run it again.
 void PrintTo(const Case& c, std::ostream* out) {
   *out << "seed " << c.seed << " alignment " << c.alignment << " capacity " << c.capacity << " misalignment "
-       << c.misalignment << " streams " << c.streams << " no_split " << c.no_split << " guard " << c.guard_bytes;
+       << c.misalignment << " streams " << c.streams << " no_split " << c.no_split << " guard " << c.guard_bytes
+       << " stubborn " << c.stubborn;
 }
+
+// Lets a segment go at every third attempt, when it is told to be stubborn.
+class Stubborn final : public SegmentListener {
+ public:
+  void on_segment_added(const SegmentInfo&) override {}
+  bool let_go(const SegmentInfo&) override { return !stubborn || ++attempts_ % 3 == 0; }
+  void on_segment_dropped(const SegmentInfo&) override {}
+  bool stubborn = false;
+
+ private:
+  std::uint64_t attempts_ = 0;
+};
 
 class PoolProperty : public testing::TestWithParam<Case> {
  protected:
@@ -44,6 +58,8 @@ class PoolProperty : public testing::TestWithParam<Case> {
     options.no_split = GetParam().no_split;
     options.guard_bytes = GetParam().guard_bytes;
     pool_ = std::move(Pool::create(device_, make_device_source(device_), options)).value();
+    listener_->stubborn = GetParam().stubborn;
+    pool_->subscribe(listener_);
   }
 
   std::uint64_t pick(std::uint64_t below) { return random_() % below; }
@@ -136,6 +152,7 @@ class PoolProperty : public testing::TestWithParam<Case> {
   FakeDevice device_;
   std::mt19937_64 random_;
   std::unique_ptr<Pool> pool_;
+  std::shared_ptr<Stubborn> listener_ = std::make_shared<Stubborn>();
   std::map<std::uint64_t, Held> held_;
   int refused_ = 0;
 };
@@ -153,7 +170,7 @@ TEST_P(PoolProperty, HoldsAfterEveryStep) {
     } else if (dice < 996) {
       device_.finish(stream_number(100 + pick(3)));
     } else {
-      pool_->trim();
+      pool_->trim(UINT64_MAX, pick(4) == 0 ? Pool::Patience::kWaitForStreams : Pool::Patience::kTakeWhatIsDone);
     }
     if (HasFatalFailure()) return;
     check_sums();
@@ -162,6 +179,7 @@ TEST_P(PoolProperty, HoldsAfterEveryStep) {
   }
   while (!held_.empty()) free_one();
   for (int i = 100; i < 103; ++i) device_.finish(stream_number(static_cast<std::uintptr_t>(i)));
+  listener_->stubborn = false;
   pool_->trim();
   check_sums();
   check_geometry();
@@ -175,7 +193,8 @@ INSTANTIATE_TEST_SUITE_P(
     Seeds, PoolProperty,
     testing::Values(Case{1, 2 * kMiB, 8 * kGiB, 0, 1, false, 0}, Case{2, 2 * kMiB, 512 * kMiB, 0, 3, false, 0},
                     Case{3, 4 * kKiB, 256 * kMiB, 0, 2, false, 32}, Case{4, 4 * kMiB, 1 * kGiB, 0, 2, false, 0},
-                    Case{5, 2 * kMiB, 1 * kGiB, 512, 2, false, 32}, Case{6, 2 * kMiB, 1 * kGiB, 0, 2, true, 0}));
+                    Case{5, 2 * kMiB, 1 * kGiB, 512, 2, false, 32}, Case{6, 2 * kMiB, 1 * kGiB, 0, 2, true, 0},
+                    Case{7, 2 * kMiB, 1 * kGiB, 0, 3, false, 32, true}));
 
 }  // namespace
 }  // namespace onesided
