@@ -63,6 +63,24 @@ def test_a_thousand_connects_leave_nothing_behind(transports):
 
 
 # Field case B22.
+def test_engines_closed_in_the_middle_of_a_write_leave_nothing_behind():
+    nbytes = 32 * MIB
+    with Peer("tcp", nbytes, fill=8) as peer:
+
+        def cycle() -> None:
+            with onesided.Engine("127.0.0.1:0", {"transports": "tcp"}) as engine:
+                target = Target(engine, nbytes)
+                engine.connect(peer.id, timeout_ms=PATIENT_MS)
+                engine.transfer_async(peer.id, "WRITE", [(target.address, peer.address, nbytes)])
+
+        cycle()
+        before = footprint()
+        for _ in range(30):
+            cycle()
+        assert settles(before), (before, footprint())
+
+
+# Field case B22.
 def test_transfers_use_the_connections_there_are():
     lanes = 2
     options = {"transports": "tcp", "tcp_streams": str(lanes)}

@@ -72,6 +72,16 @@ void EventLoop::stop() {
   }
   wake();
   thread_.join();
+  // What is left may hold whoever holds this loop: a timer that never came due, a descriptor that is still watched.
+  timer_index_.clear();
+  const auto timers = std::move(timers_);
+  timers_.clear();
+  MutexLock lock(mutex_);
+  const auto watches = std::move(watches_);
+  watches_.clear();
+  const auto posted = std::move(posted_);
+  posted_.clear();
+  lock.unlock();
 }
 
 Result<void> EventLoop::watch(int fd, std::uint32_t events, Handler handler) {

@@ -204,6 +204,8 @@ Error Registry::not_registered(std::uint64_t address, std::uint64_t nbytes) {
     if (at == map.begin()) continue;
     const auto& region = std::prev(at)->second->region;
     if (address - region.address >= region.nbytes) continue;
+    if (std::prev(at)->second->draining)
+      return {Status::kParamInvalid, fmt::format("local range {} is being deregistered", range_text(address, nbytes))};
     return {
         Status::kParamInvalid,
         fmt::format("local range {} leaves the registered region {} by {} bytes; an item must lie inside one region",

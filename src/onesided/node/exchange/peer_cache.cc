@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "onesided/base/mutex_pause.h"
+
 namespace onesided {
 
 PeerCache::Pin& PeerCache::Pin::operator=(Pin&& other) noexcept {
@@ -50,9 +52,10 @@ Result<PeerCache::Pin> PeerCache::connect(const std::string& remote, std::uint64
   recency_.push_back(remote);
   Peer& peer = peers_[remote];  // references into the map stay valid; only this thread removes a connecting entry
   peer = {.state = State::kConnecting, .version = version, .users = 1, .recency = std::prev(recency_.end())};
-  lock.unlock();
-  auto connected = engine_.connect(remote, deadline);
-  lock.lock();
+  auto connected = [&] {
+    const MutexPause pause(lock);
+    return engine_.connect(remote, deadline);
+  }();
   changed_.notify_all();
   if (!connected) {
     recency_.erase(peer.recency);
@@ -69,9 +72,10 @@ Result<PeerCache::Pin> PeerCache::connect(const std::string& remote, std::uint64
 void PeerCache::disconnect(const std::string& remote, MutexLock& lock) {
   Peer& peer = peers_.at(remote);
   peer.state = State::kLeaving;  // from here on only this thread touches the entry
-  lock.unlock();
-  engine_.disconnect(remote);
-  lock.lock();
+  {
+    const MutexPause pause(lock);
+    engine_.disconnect(remote);
+  }
   recency_.erase(peer.recency);
   peers_.erase(remote);
   --counts_.peers;
@@ -81,7 +85,7 @@ void PeerCache::disconnect(const std::string& remote, MutexLock& lock) {
 
 void PeerCache::evict_surplus(MutexLock& lock) {
   while (counts_.peers > max_peers_) {
-    const auto idle = std::ranges::find_if(recency_, [this](const std::string& remote) {
+    const auto idle = std::ranges::find_if(recency_, [this](const std::string& remote) ONESIDED_NO_TSA {
       const Peer& peer = peers_.at(remote);
       return peer.state == State::kConnected && peer.users == 0;
     });

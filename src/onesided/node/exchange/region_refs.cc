@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "onesided/base/log.h"
+#include "onesided/base/mutex_pause.h"
 
 namespace onesided {
 namespace {
@@ -84,9 +85,10 @@ Result<void> RegionRefs::fill(const TensorSpan& span, std::vector<MemRange>& for
     if (!gap) return {};
 
     const std::uint64_t changes_before = changes_;
-    lock.unlock();
-    const bool registered = engine_.covers(*gap);
-    lock.lock();
+    const bool registered = [&] {
+      const MutexPause pause(lock);
+      return engine_.covers(*gap);
+    }();
     // What covered it may have been an entry of another thread of ours, on its way in or out.
     if (changes_ != changes_before) continue;
     if (registered) {
@@ -155,9 +157,10 @@ Result<void> RegionRefs::add(const MemRange& range, MutexLock& lock) {
   if (!settled(range, lock).empty()) return {};
   ++changes_;
   const auto entry = regions_.emplace(range.address, Region{.range = range, .id = next_id_++}).first;
-  lock.unlock();
-  auto handle = engine_.register_range(range);
-  lock.lock();
+  auto handle = [&] {
+    const MutexPause pause(lock);
+    return engine_.register_range(range);
+  }();
   changed_.notify_all();
   if (!handle) {
     regions_.erase(entry);
@@ -183,12 +186,14 @@ void RegionRefs::remove(ByAddress::iterator region, MutexLock& lock) {
   }
   const std::uint64_t handle = leaving.handle;
   const MemRange range = leaving.range;
-  lock.unlock();
-  const auto ended = engine_.deregister(handle, Deadline::after_ms(kDeregisterTimeoutMs));
-  if (!ended)
-    log_line(LogLevel::kError, fmt::format("deregistering {} bytes at {:#x}: {}", range.nbytes, range.address,
-                                           ended.error().to_string()));
-  lock.lock();
+  const auto ended = [&] {
+    const MutexPause pause(lock);
+    auto outcome = engine_.deregister(handle, Deadline::after_ms(kDeregisterTimeoutMs));
+    if (!outcome)
+      log_line(LogLevel::kError, fmt::format("deregistering {} bytes at {:#x}: {}", range.nbytes, range.address,
+                                             outcome.error().to_string()));
+    return outcome;
+  }();
   if (ended.status() == Status::kBusy) stuck_.emplace_back(range, handle);
   regions_.erase(region);
   ++changes_;
@@ -204,12 +209,13 @@ void RegionRefs::end_stuck(const MemRange& range, MutexLock& lock) {
   std::ranges::copy_if(stuck_, std::back_inserter(tried), in_the_way);
   if (tried.empty()) return;
   std::erase_if(stuck_, in_the_way);
-  lock.unlock();
-  // Still BUSY: whoever registers these addresses next is told so by the engine, in words.
-  std::erase_if(tried, [this](const auto& stuck) {
-    return engine_.deregister(stuck.second, Deadline::after_ms(kStuckTimeoutMs)).status() != Status::kBusy;
-  });
-  lock.lock();
+  {
+    const MutexPause pause(lock);
+    // Still BUSY: whoever registers these addresses next is told so by the engine, in words.
+    std::erase_if(tried, [this](const auto& stuck) {
+      return engine_.deregister(stuck.second, Deadline::after_ms(kStuckTimeoutMs)).status() != Status::kBusy;
+    });
+  }
   stuck_.insert(stuck_.end(), tried.begin(), tried.end());
 }
 
