@@ -11,7 +11,6 @@ from . import apt
 from .environment import child_environment
 from .house import BUILD, PYTHON, ROOT, tool
 
-
 # The annotations of base/mutex.h, of which g++ knows nothing.
 _THREAD_SAFETY = (
     "clang++-16", "-fsyntax-only", "-std=c++20", "-Isrc", "-I.", "-Iascend_sim/hixl",

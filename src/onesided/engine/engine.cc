@@ -75,8 +75,9 @@ Result<void> Engine::enter() const {
 Result<Deadline> Engine::deadline_of(TimeoutMs timeout_ms) {
   if (!timeout_ms) return Deadline::never();
   if (*timeout_ms <= 0)
-    return Error(Status::kParamInvalid,
-                 fmt::format("timeout_ms={}: must be greater than 0; None (nothing, in C++) waits without limit", *timeout_ms));
+    return Error(
+        Status::kParamInvalid,
+        fmt::format("timeout_ms={}: must be greater than 0; None (nothing, in C++) waits without limit", *timeout_ms));
   return Deadline::after_ms(*timeout_ms);
 }
 

@@ -19,7 +19,8 @@ struct TcpOptions {
   std::string congestion;
 };
 
-// The congestion control that sockets get with this option, "" for cubic where the kernel has it, else the system's. For stats.
+// The congestion control that sockets get with this option, "" for cubic where the kernel has it, else the system's.
+// For stats.
 Result<std::string> tcp_congestion_in_use(const std::string& wanted);
 
 // `memory` is this engine's registered memory, for peers that read and write it; it must outlive the transport.
