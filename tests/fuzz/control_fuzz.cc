@@ -42,8 +42,6 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
           encode_control(update),
           encode_control(TableRequest{8}),
           encode_control(TableSynced{9}),
-          encode_control(FileRequest{1, {2, 3}}),
-          encode_control(FileReply{1, {2}, {3}}),
           encode_control(Notify{1, "name", "message"}),
           encode_control(NotifyAck{1, Status::kBusy}),
           encode_control(Bye{Status::kClosed, "good bye"}),

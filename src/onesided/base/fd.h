@@ -1,9 +1,13 @@
 // Why: a file descriptor has one owner and is closed exactly once.
 #pragma once
 
+#include <cstddef>
 #include <utility>
 
 namespace onesided {
+
+// How many descriptors this process may have open (RLIMIT_NOFILE).
+std::size_t descriptor_limit();
 
 // Owns one file descriptor, or none (-1). A value that moves; confined to one thread at a time.
 class Fd {

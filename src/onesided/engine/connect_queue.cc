@@ -32,10 +32,12 @@ Result<void> ConnectQueue::add(std::string_view remote_id, Operation operation) 
   auto& state = *state_;
   MutexLock lock(state.mutex);
   if (state.closed) return Error(Status::kClosed, "the engine is closed");
-  auto& remote = state.remotes.try_emplace(std::string(remote_id)).first->second;
-  if (remote.waiting.size() >= kMaxQueued)
+  // What is refused leaves no trace: the status of the remote is that of what was asked before.
+  const auto known = state.remotes.find(remote_id);
+  if (known != state.remotes.end() && known->second.waiting.size() >= kMaxQueued)
     return Error(Status::kResourceExhausted, fmt::format("{} operations already wait for {}", kMaxQueued, remote_id));
-  if (!remote.running) {
+  const bool starts = known == state.remotes.end() || !known->second.running;
+  if (starts) {
     if (state.running >= kMaxRemotes)
       return Error(Status::kResourceExhausted,
                    fmt::format("operations for {} remotes are under way already", kMaxRemotes));
@@ -44,9 +46,11 @@ Result<void> ConnectQueue::add(std::string_view remote_id, Operation operation) 
     } catch (const std::system_error& error) {
       return Error(Status::kResourceExhausted, fmt::format("cannot start a thread: {}", error.what()));
     }
-    remote.running = true;
     ++state.running;
   }
+  // The thread looks for it under the lock.
+  auto& remote = state.remotes[std::string(remote_id)];
+  remote.running = true;
   remote.outcome = Outcome();
   remote.waiting.push_back(std::move(operation));
   return {};

@@ -39,7 +39,7 @@ Result<void> Connections::connect(std::string_view remote_id, Deadline deadline)
   MutexLock lock(mutex_);
   while (true) {
     if (closed_) return Error(Status::kClosed, "the engine is closed");
-    const auto known = peers_.find(remote_id);
+    const auto known = find(remote_id);
     if (known != peers_.end() && !known->second->gone()) {
       // This engine is always connected to itself; saying so once more changes nothing.
       if (known->second->is_self()) return {};
@@ -51,14 +51,12 @@ Result<void> Connections::connect(std::string_view remote_id, Deadline deadline)
   }
   const std::string id(remote_id);
   std::shared_ptr<Peer> old;
-  if (const auto known = peers_.find(id); known != peers_.end()) {
-    old = std::move(known->second);
-    peers_.erase(known);
-  }
+  if (const auto known = find(id); known != peers_.end()) old = take(known);
   dialing_.insert(id);
   lock.unlock();
   if (old) retire(old, *old->gone());
   auto peer = dial(id, deadline);
+  if (peer.status() == Status::kAlreadyConnected) learn_alias(id);
   lock.lock();
   dialing_.erase(id);
   dialed_.notify_all();
@@ -71,6 +69,33 @@ Result<void> Connections::connect(std::string_view remote_id, Deadline deadline)
   const Error closed(Status::kClosed, "the engine was closed");
   retire(*peer, closed);
   return closed;
+}
+
+Connections::Peers::iterator Connections::find(std::string_view remote_id) {
+  const auto at = peers_.find(remote_id);
+  if (at != peers_.end()) return at;
+  const auto alias = aliases_.find(remote_id);
+  return alias == aliases_.end() ? at : peers_.find(alias->second);
+}
+
+std::shared_ptr<Peer> Connections::take(Peers::iterator at) {
+  std::erase_if(aliases_, [&](const auto& alias) { return alias.second == at->first; });
+  auto peer = std::move(at->second);
+  peers_.erase(at);
+  return peer;
+}
+
+// Whom does this name mean? The one that listens on an address of it; what greets there is not asked, since it has not
+// proved who it is.
+void Connections::learn_alias(const std::string& remote_id) {
+  const auto endpoint = Endpoint::parse(remote_id);
+  if (!endpoint) return;
+  const auto addresses = resolve(*endpoint);
+  if (!addresses) return;
+  MutexLock lock(mutex_);
+  for (const auto& [id, peer] : peers_)
+    for (const auto& address : *addresses)
+      if (!peer->gone() && peer->bound_address() == address.to_string()) aliases_[remote_id] = id;
 }
 
 Result<std::shared_ptr<Peer>> Connections::dial(std::string_view remote_id, Deadline deadline) {
@@ -95,9 +120,8 @@ void Connections::sweep() {
   {
     MutexLock lock(mutex_);
     for (auto at = peers_.begin(); at != peers_.end();) {
-      const bool idle_corpse = at->second->gone() && at->second->uses().users() == 0;
-      if (idle_corpse) dead.push_back(std::move(at->second));
-      at = idle_corpse ? peers_.erase(at) : std::next(at);
+      const auto here = at++;
+      if (here->second->gone() && here->second->uses().users() == 0) dead.push_back(take(here));
     }
   }
   for (const auto& peer : dead) retire(peer, *peer->gone());
@@ -105,22 +129,22 @@ void Connections::sweep() {
 
 Result<void> Connections::disconnect(std::string_view remote_id) {
   MutexLock lock(mutex_);
-  const auto known = peers_.find(remote_id);
+  const auto known = find(remote_id);
   if (known == peers_.end() || known->second->is_self()) return not_connected(remote_id);
-  const auto peer = std::move(known->second);
-  peers_.erase(known);
+  const auto peer = take(known);
   lock.unlock();
   retire(peer, Error(Status::kCancelled, fmt::format("this engine disconnected from {}", remote_id)));
   return {};
 }
 
 Result<PeerUse> Connections::use(std::string_view remote_id, bool auto_connect, Deadline deadline) {
+  bool last_try = false;
   while (true) {
     std::optional<Error> gone;
     {
       MutexLock lock(mutex_);
       if (closed_) return Error(Status::kClosed, "the engine is closed");
-      if (const auto known = peers_.find(remote_id); known != peers_.end()) {
+      if (const auto known = find(remote_id); known != peers_.end()) {
         PeerUse use(*known->second);
         gone = use->gone();
         if (!gone) return use;
@@ -129,9 +153,13 @@ Result<PeerUse> Connections::use(std::string_view remote_id, bool auto_connect, 
     if (!auto_connect) return gone ? *gone : not_connected(remote_id);
     auto connected = connect(remote_id, deadline);
     if (!connected.ok() && connected.status() != Status::kAlreadyConnected) return connected.error();
-    // Someone who knows the peer by another name may be the one who is connected.
+    if (connected.ok()) continue;
     MutexLock lock(mutex_);
-    if (!connected.ok() && !peers_.contains(remote_id)) return connected.error();
+    if (find(remote_id) != peers_.end()) continue;
+    // Somebody is connecting to it by another name.
+    if (dialing_.empty() && std::exchange(last_try, true)) return connected.error();
+    if (dialing_.empty()) continue;
+    if (!dialed_.wait(lock, deadline) && deadline.passed()) return connected.error();
   }
 }
 
@@ -168,7 +196,6 @@ void Connections::on_message(const std::shared_ptr<Session>& session, ControlMes
     return;
   }
   std::visit(Overloaded{[&](const TableRequest& request) { guests_.on_table_request(session, request); },
-                        [&](const FileRequest& request) { guests_.on_file_request(session, request); },
                         [&](Notify& notify) {
                           const auto sequence = notify.sequence;
                           const Status status = notifies_.push(std::move(notify.name), std::move(notify.message));
@@ -178,8 +205,15 @@ void Connections::on_message(const std::shared_ptr<Session>& session, ControlMes
              message);
 }
 
+void Connections::on_drained(const std::shared_ptr<Session>& session) {
+  if (!session->initiated()) guests_.on_drained(session);
+}
+
 void Connections::on_lost(const std::shared_ptr<Session>& session, const Error& reason) {
-  if (!session->initiated()) return guests_.on_lost(session);
+  if (!session->initiated()) {
+    for (Transport* transport : transports_) transport->session_ended(*session);
+    return guests_.on_lost(session);
+  }
   if (const auto peer = by_session(*session)) peer->on_lost(reason);
 }
 

@@ -48,8 +48,9 @@ class Connections : private SessionEvents {
   const std::string& engine_id() const { return engine_id_; }
   const InstanceId& instance() const { return sessions_->hello().instance; }
 
-  // ALREADY_CONNECTED: by somebody else before. Threads that connect to one peer at once: one does it, the others wait
-  // for it and get ALREADY_CONNECTED. Errors as Sessions::connect().
+  // ALREADY_CONNECTED: by somebody else before, perhaps by another name of the same engine; then both names are good.
+  // Threads that connect to one peer at once: one does it, the others wait for it and get ALREADY_CONNECTED. Errors as
+  // Sessions::connect().
   Result<void> connect(std::string_view remote_id, Deadline deadline);
   // Returns when nothing moves any more. NOT_CONNECTED.
   Result<void> disconnect(std::string_view remote_id);
@@ -65,10 +66,15 @@ class Connections : private SessionEvents {
   Result<void> on_accepted(const std::shared_ptr<Session>& session) override;
   void on_connected(const std::shared_ptr<Session>& session) override;
   void on_message(const std::shared_ptr<Session>& session, ControlMessage message, std::vector<Fd> fds) override;
+  void on_drained(const std::shared_ptr<Session>& session) override;
   void on_lost(const std::shared_ptr<Session>& session, const Error& reason) override;
   void on_data_stream(const std::shared_ptr<Session>& session, std::string_view transport, Fd stream) override;
 
   std::shared_ptr<Peer> by_session(const Session& session);
+  using Peers = std::map<std::string, std::shared_ptr<Peer>, std::less<>>;
+  Peers::iterator find(std::string_view remote_id) ONESIDED_REQUIRES(mutex_);
+  std::shared_ptr<Peer> take(Peers::iterator at) ONESIDED_REQUIRES(mutex_);
+  void learn_alias(const std::string& remote_id);
   Result<std::shared_ptr<Peer>> dial(std::string_view remote_id, Deadline deadline);
   void retire(const std::shared_ptr<Peer>& peer, const Error& why);
   void sweep();
@@ -83,7 +89,8 @@ class Connections : private SessionEvents {
   Mutex mutex_;
   CondVar dialed_;
   bool closed_ ONESIDED_GUARDED_BY(mutex_) = false;
-  std::map<std::string, std::shared_ptr<Peer>, std::less<>> peers_ ONESIDED_GUARDED_BY(mutex_);  // by the id asked for
+  Peers peers_ ONESIDED_GUARDED_BY(mutex_);                                              // by the id asked for first
+  std::map<std::string, std::string, std::less<>> aliases_ ONESIDED_GUARDED_BY(mutex_);  // other ids of one of them
   std::set<std::string, std::less<>> dialing_ ONESIDED_GUARDED_BY(mutex_);
   std::map<std::uint64_t, std::shared_ptr<Peer>> by_session_ ONESIDED_GUARDED_BY(mutex_);
 };

@@ -1,11 +1,15 @@
 #include "onesided/engine/control_session.h"
 
 #include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "onesided/base/log.h"
@@ -17,6 +21,9 @@ namespace {
 constexpr std::size_t kQueueRoomBytes = 8 * kMiB;
 constexpr std::int64_t kByeMs = 100;
 constexpr std::uint32_t kSilentHeartbeats = 4;
+constexpr int kLastTurns = 16;  // more than the buffer of a socket holds
+constexpr auto kCrowdPause = std::chrono::milliseconds(20);
+constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, Linux 6.5
 
 std::uint64_t next_session_id() {
   static std::atomic<std::uint64_t> next{1};
@@ -37,6 +44,18 @@ PeerInfo info_of(const OpenedSession& opened, bool local) {
   info.pid = local ? static_cast<int>(opened.peer.pid) : 0;
   info.transports = opened.peer.transports;
   return info;
+}
+
+// The process at the other end of a Unix socket. Asked of the socket it cannot be another one that got the same id.
+Fd process_of(const FramedSocket& socket, const PeerInfo& peer) {
+  if (!peer.local) return {};
+  int pidfd = -1;
+  socklen_t length = sizeof pidfd;
+  if (::getsockopt(socket.fd(), SOL_SOCKET, kPeerPidfd, &pidfd, &length) == 0) return Fd(pidfd);
+  if (peer.pid > 0) pidfd = static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0));
+  // Died between accept and now, or the kernel is older than 5.3: the socket's end has to do.
+  if (pidfd < 0) log_line(LogLevel::kDebug, fmt::format("pidfd_open({}): {}", peer.pid, std::strerror(errno)));
+  return Fd(pidfd);
 }
 
 // What send() can know to be wrong before it is sent.
@@ -65,6 +84,7 @@ ControlSession::ControlSession(std::shared_ptr<EventLoop> loop, SessionEvents& e
       listener_(established.listener),
       heartbeat_ms_(heartbeat_ms),
       info_(info_of(opened_, established.local)),
+      process_(process_of(*socket_, info_)),
       forget_(std::move(forget)) {}
 
 ControlSession::~ControlSession() = default;
@@ -77,45 +97,64 @@ void ControlSession::start() {
   if (info_.local) watch_process();
   if (!info_.local) schedule_heartbeat();
   arm_output();
-  receive();
+  receive(Hear::kWhatFits);
 }
 
 void ControlSession::watch_process() {
   // The socket alone does not tell when the peer died but a child it forked lives on with a copy of it.
-  if (info_.pid <= 0) return;
-  process_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, info_.pid, 0)));
-  if (!process_.valid()) {
-    // Died between accept and now, or the kernel is older than 5.3: the socket's end has to do.
-    log_line(LogLevel::kDebug, fmt::format("pidfd_open({}): {}", info_.pid, std::strerror(errno)));
-    return;
-  }
+  if (!process_.valid()) return;
   const auto self = shared_from_this();
-  const auto watched = loop_->watch(process_.get(), EPOLLIN, [self](std::uint32_t) {
-    self->receive();  // what it said before it died
+  // Without a place to watch it, the socket's end has to do.
+  [[maybe_unused]] const auto watched = loop_->watch(process_.get(), EPOLLIN, [self](std::uint32_t) {
+    self->receive(Hear::kLastWords);
     self->finish(Error(Status::kPeerLost,
                        fmt::format("the process of {} (pid {}) ended", self->info_.engine_id, self->info_.pid)));
   });
-  if (!watched) process_.reset();
+}
+
+bool ControlSession::process_ended() const {
+  if (!process_.valid()) return info_.pid > 0 && ::kill(info_.pid, 0) != 0 && errno == ESRCH;
+  pollfd look{process_.get(), POLLIN, 0};
+  return ::poll(&look, 1, 0) > 0;
 }
 
 void ControlSession::on_ready(std::uint32_t events) {
   if ((events & EPOLLOUT) != 0) flush();
-  if (alive() && (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) receive();
+  if (!alive()) return;
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) return receive(Hear::kLastWords);
+  if ((events & EPOLLIN) != 0) receive(Hear::kWhatFits);
 }
 
-void ControlSession::receive() {
-  if (!alive()) return;
-  // Frames that came before the stream ended or broke are still heard.
-  const auto filled = socket_->fill();
+void ControlSession::receive(Hear how) {
+  for (int turn = 0; alive() && turn < kLastTurns; ++turn) {
+    // Frames that came before the stream ended or broke are still heard.
+    const auto filled = socket_->fill();
+    if (!take_frames(how)) return;
+    if (!filled) return finish(filled.error().with_context(info_.engine_id));
+    if (!*filled || how == Hear::kWhatFits) return;
+  }
+}
+
+// False: the session has ended, or is choked.
+bool ControlSession::take_frames(Hear how) {
   while (alive()) {
+    // Only a listener answers from this thread. A dialer reads on whatever it has queued, or both could choke.
+    if (how == Hear::kWhatFits && !initiated_ && socket_->queued_bytes() > kQueueRoomBytes) {
+      choked_ = true;
+      set_interest();
+      return false;
+    }
     auto frame = socket_->next(FrameKind::kControl);
-    if (!frame) return finish(frame.error().with_context(info_.engine_id));
-    if (!*frame) break;
+    if (!frame) {
+      finish(frame.error().with_context(info_.engine_id));
+      return false;
+    }
+    if (!*frame) return true;
     silent_ticks_ = 0;
     const auto handled = handle(std::move(**frame));
-    if (!handled) return finish(handled.error());
+    if (!handled) finish(handled.error());
   }
-  if (!filled) finish(filled.error().with_context(info_.engine_id));
+  return false;
 }
 
 Result<void> ControlSession::handle(Frame frame) {
@@ -130,27 +169,18 @@ Result<void> ControlSession::handle(Frame frame) {
 
 Result<void> ControlSession::send(const ControlMessage& message, std::vector<Fd> fds, Deadline deadline) {
   ONESIDED_TRY(check_limits(message, fds.size(), info_.local));
+  ONESIDED_TRY(wait_for_room(deadline));
   const auto payload = encode_control(message);
   if (payload.size() > kMaxControlPayload) {
     return Error(Status::kParamInvalid, fmt::format("{} of {} bytes, at most {}", control_message_name(message),
                                                     payload.size(), kMaxControlPayload));
-  }
-  {
-    MutexLock lock(mutex_);
-    while (!ended_ && !loop_->in_loop() && socket_->queued_bytes() > kQueueRoomBytes) {
-      if (!room_.wait(lock, deadline) && deadline.passed()) {
-        return Error(Status::kTimeout, fmt::format("{} does not take what is sent to it ({} bytes wait)",
-                                                   info_.engine_id, socket_->queued_bytes()));
-      }
-    }
-    if (ended_) return *ended_;
   }
   const auto sent = socket_->send(FrameKind::kControl, payload, std::move(fds));
   if (!sent) {
     const Error reason = sent.error().with_context(info_.engine_id);
     // From the loop, and after what the peer may have said before it went.
     loop_->post([self = shared_from_this(), reason] {
-      self->receive();
+      self->receive(Hear::kLastWords);
       self->finish(reason);
     });
     return reason;
@@ -159,27 +189,68 @@ Result<void> ControlSession::send(const ControlMessage& message, std::vector<Fd>
   return {};
 }
 
+Result<void> ControlSession::wait_for_room(Deadline deadline) {
+  MutexLock lock(mutex_);
+  while (!ended_ && !loop_->in_loop() && socket_->queued_bytes() > kQueueRoomBytes) {
+    if (!room_.wait(lock, deadline) && deadline.passed()) {
+      return Error(Status::kTimeout, fmt::format("{} does not take what is sent to it ({} bytes wait)", info_.engine_id,
+                                                 socket_->queued_bytes()));
+    }
+  }
+  if (ended_) return *ended_;
+  return {};
+}
+
+void ControlSession::stop_sending(const Error& why) {
+  {
+    MutexLock lock(mutex_);
+    if (!ended_) ended_ = why;
+  }
+  room_.notify_all();
+}
+
 void ControlSession::arm_output() {
   if (alive() && started_) flush();
 }
 
 void ControlSession::flush() {
+  const auto before = socket_->queued_bytes();
   const auto flushed = socket_->flush();
   if (!flushed) return finish(flushed.error().with_context(info_.engine_id));
-  loop_->change(socket_->fd(), *flushed ? EPOLLIN : EPOLLIN | EPOLLOUT);
+  output_ = !*flushed;
+  const auto left = socket_->queued_bytes();
+  const bool breathes_again = choked_ && left <= kQueueRoomBytes / 2;
+  if (breathes_again) choked_ = false;
+  // A peer that is not listened to shows that it lives by taking what it is sent.
+  if (choked_ && left < before) silent_ticks_ = 0;
+  set_interest();
   {
     // Between a sender's look at the queue and its wait there must be no gap.
     MutexLock lock(mutex_);
   }
   room_.notify_all();
-  if (*flushed && closing_begun_) finish(Error(Status::kClosed, "closed by this engine"));
+  if (*flushed && closing_begun_) return finish(Error(Status::kClosed, "closed by this engine"));
+  if (*flushed) events_.on_drained(shared_from_this());
+  if (breathes_again) receive(Hear::kWhatFits);
+}
+
+void ControlSession::set_interest() {
+  const bool crowded = output_ && socket_->crowded();
+  loop_->change(socket_->fd(), (choked_ ? 0U : EPOLLIN) | (output_ && !crowded ? EPOLLOUT : 0U));
+  if (!crowded || crowd_timer_ != 0) return;
+  // The socket is writable all the while: to wait for that would be to spin.
+  crowd_timer_ = loop_->call_at(Clock::now() + kCrowdPause, [self = shared_from_this()] {
+    self->crowd_timer_ = 0;
+    self->arm_output();
+  });
 }
 
 void ControlSession::close(std::string_view why) {
   const Bye bye{Status::kClosed, std::string(why)};
   {
     MutexLock lock(mutex_);
-    if (ended_) return;
+    if (leaving_) return;
+    leaving_ = true;
     ended_ = Error(Status::kClosed, fmt::format("the session with {} was closed: {}", info_.engine_id, why));
   }
   room_.notify_all();
@@ -206,14 +277,15 @@ void ControlSession::finish(const Error& reason) {
   std::optional<Error> why;
   {
     MutexLock lock(mutex_);
+    leaving_ = true;
     if (!ended_) ended_ = reason;
     why = ended_;
   }
   room_.notify_all();
   loop_->unwatch(socket_->fd());
   if (process_.valid()) loop_->unwatch(process_.get());
-  process_.reset();
   loop_->cancel(heartbeat_timer_);
+  loop_->cancel(crowd_timer_);
   loop_->cancel(close_timer_);
   socket_->close();
   if (forget_) forget_(*this);

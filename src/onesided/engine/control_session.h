@@ -23,7 +23,7 @@ struct Established {
   SocketAddress listener;  // where data streams are dialed (initiated only)
 };
 
-// Internally synchronized: send(), close(), alive() and open_stream() from any thread, the rest on the loop's.
+// Internally synchronized: what Session declares from any thread, the rest on the loop's.
 class ControlSession final : public Session, public std::enable_shared_from_this<ControlSession> {
  public:
   // `forget` runs once, on the loop, just before on_lost().
@@ -36,6 +36,10 @@ class ControlSession final : public Session, public std::enable_shared_from_this
   const PeerInfo& peer() const override { return info_; }
   bool initiated() const override { return initiated_; }
   bool alive() const override { return alive_.load(std::memory_order_acquire); }
+  bool process_ended() const override;
+  Result<void> wait_for_room(Deadline deadline) override;
+  bool drained() const override { return socket_->queued_bytes() == 0; }
+  void stop_sending(const Error& why) override;
   Result<void> send(const ControlMessage& message, std::vector<Fd> fds, Deadline deadline) override;
   void close(std::string_view why) override;
   Result<Fd> open_stream(std::string_view transport, Deadline deadline) override;
@@ -48,10 +52,14 @@ class ControlSession final : public Session, public std::enable_shared_from_this
   void finish(const Error& reason);
 
  private:
+  enum class Hear { kWhatFits, kLastWords };
+
   void on_ready(std::uint32_t events);
-  void receive();
+  void receive(Hear how);
+  bool take_frames(Hear how);
   Result<void> handle(Frame frame);
   void flush();
+  void set_interest();
   void arm_output();
   void begin_close();
   void watch_process();
@@ -66,13 +74,16 @@ class ControlSession final : public Session, public std::enable_shared_from_this
   const bool initiated_;
   const SocketAddress listener_;
   const std::uint32_t heartbeat_ms_;
-  PeerInfo info_;
+  const PeerInfo info_;
+  const Fd process_;  // pidfd of a local peer
 
   // Of the loop's thread.
   std::function<void(ControlSession&)> forget_;
   bool started_ = false;
   bool closing_begun_ = false;
-  Fd process_;  // pidfd of a local peer
+  bool output_ = false;  // the kernel did not take all
+  bool choked_ = false;  // the peer does not take our answers: nothing that asks for more is read
+  EventLoop::TimerId crowd_timer_ = 0;
   EventLoop::TimerId heartbeat_timer_ = 0;
   EventLoop::TimerId close_timer_ = 0;
   std::uint32_t silent_ticks_ = 0;
@@ -81,6 +92,7 @@ class ControlSession final : public Session, public std::enable_shared_from_this
   Mutex mutex_;
   CondVar room_;
   std::optional<Error> ended_ ONESIDED_GUARDED_BY(mutex_);  // no send() succeeds any more, and why
+  bool leaving_ ONESIDED_GUARDED_BY(mutex_) = false;        // the Bye was said, or the connection is gone
 };
 
 }  // namespace onesided

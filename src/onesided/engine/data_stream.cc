@@ -50,7 +50,7 @@ Result<Fd> connect_tcp(const SocketAddress& listener, const PeerChannel& session
 }
 
 Result<Frame> next_frame(FramedSocket& socket, const PeerChannel& session, Deadline deadline) {
-  Result<void> filled;
+  Result<bool> filled = true;
   while (true) {
     ONESIDED_TRY_ASSIGN(frame, socket.next(FrameKind::kHandshake));
     if (frame) return std::move(*frame);

@@ -45,7 +45,8 @@ Error connect_error(const std::string& remote_id, const SocketAddress& address, 
 }  // namespace
 
 Dial::Dial(std::shared_ptr<EventLoop> loop, const PeerHello& hello, const std::string& secret, bool local_socket,
-           std::string remote_id, Endpoint endpoint, Deadline deadline, MayConnect may_connect, Done done)
+           std::string remote_id, Endpoint endpoint, Deadline deadline, MayConnect may_connect, Withdrawn withdrawn,
+           Done done)
     : loop_(std::move(loop)),
       hello_(hello),
       secret_(secret),
@@ -54,6 +55,7 @@ Dial::Dial(std::shared_ptr<EventLoop> loop, const PeerHello& hello, const std::s
       endpoint_(std::move(endpoint)),
       deadline_(deadline),
       may_connect_(std::move(may_connect)),
+      withdrawn_(std::move(withdrawn)),
       done_(std::move(done)) {}
 
 Dial::~Dial() = default;
@@ -244,7 +246,7 @@ void Dial::drop_socket() {
     socket_->close();
   }
   socket_.reset();
-  answering_.reset();
+  if (answering_) withdrawn_(*std::exchange(answering_, std::nullopt));
 }
 
 void Dial::fail(Error error) {
@@ -254,9 +256,7 @@ void Dial::fail(Error error) {
 void Dial::end(Result<Established> result) {
   const auto self = shared_from_this();
   const auto done = std::exchange(done_, nullptr);
-  const auto answering = answering_;
   drop_socket();
-  answering_ = answering;  // whom the caller may have to forget
   loop_->cancel(deadline_timer_);
   deadline_timer_ = 0;
   done(*this, std::move(result));

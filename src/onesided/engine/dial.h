@@ -20,19 +20,20 @@ namespace onesided {
 class Dial : public std::enable_shared_from_this<Dial> {
  public:
   using Done = std::function<void(Dial&, Result<Established>)>;
-  // Asked when it is known which engine answers; an error ends the attempt.
+  // Asked when it is known which engine answers; an error ends the attempt. Once allowed, Withdrawn follows: before
+  // Done, or when another address is tried.
   using MayConnect = std::function<Result<void>(const InstanceId&)>;
+  using Withdrawn = std::function<void(const InstanceId&)>;
 
   // `hello` and `secret` must outlive it.
   Dial(std::shared_ptr<EventLoop> loop, const PeerHello& hello, const std::string& secret, bool local_socket,
-       std::string remote_id, Endpoint endpoint, Deadline deadline, MayConnect may_connect, Done done);
+       std::string remote_id, Endpoint endpoint, Deadline deadline, MayConnect may_connect, Withdrawn withdrawn,
+       Done done);
   ~Dial();
 
   void start();
   // Ends the attempt with this error, unless it has ended.
   void fail(Error error);
-  // Who greeted, once somebody did.
-  const std::optional<InstanceId>& answering() const { return answering_; }
 
  private:
   void resolve_name();
@@ -55,6 +56,7 @@ class Dial : public std::enable_shared_from_this<Dial> {
   const Endpoint endpoint_;
   const Deadline deadline_;
   MayConnect may_connect_;
+  Withdrawn withdrawn_;
   Done done_;
 
   const char* doing_ = "resolving its name";
@@ -67,7 +69,7 @@ class Dial : public std::enable_shared_from_this<Dial> {
   std::unique_ptr<FramedSocket> socket_;
   std::optional<UnixPeer> unix_peer_;
   std::optional<DialerHandshake> handshake_;
-  std::optional<InstanceId> answering_;
+  std::optional<InstanceId> answering_;  // who greeted, and was allowed
 };
 
 }  // namespace onesided

@@ -16,8 +16,6 @@ namespace {
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kReadBytes = 64 * kKiB;
 constexpr std::size_t kFillBytes = kMiB;
-// A peer of ours attaches descriptors to the frame they belong to; more than a few frames' worth is an attack.
-constexpr std::size_t kMaxWaitingFds = 4 * kMaxAttachedFds;
 
 Key frame_tag(const Key& key, std::uint64_t sequence, Bytes frame) {
   ByteWriter number;
@@ -36,12 +34,23 @@ Error broken(int error) {
 FramedSocket::FramedSocket(Fd socket, bool passes_fds)
     : socket_number_(socket.get()), passes_fds_(passes_fds), socket_(std::move(socket)) {}
 
-Result<void> FramedSocket::fill() {
+bool FramedSocket::whole_frame_waits() const {
+  const Bytes waiting = Bytes(in_).subspan(in_taken_);
+  if (waiting.size() < kFrameHeaderBytes) return false;
+  const auto header = decode_frame_header(waiting.first<kFrameHeaderBytes>());
+  // What is wrong with it, next() will say.
+  return !header || waiting.size() >= kFrameHeaderBytes + header->payload_bytes + (receive_seal_ ? kTagBytes : 0);
+}
+
+Result<bool> FramedSocket::fill() {
   if (in_taken_ > 0) {
     in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(in_taken_));
     in_taken_ = 0;
   }
   for (std::size_t total = 0; total < kFillBytes;) {
+    // Descriptors come with the first byte of their frame, so those of later frames wait only behind a whole one. A
+    // burst of a thousand small frames must not cost a thousand descriptors at once.
+    if (in_fds_.size() >= kMaxAttachedFds && whole_frame_waits()) return true;
     const std::size_t before = in_.size();
     in_.resize(before + kReadBytes);
     iovec part{in_.data() + before, kReadBytes};
@@ -58,7 +67,7 @@ Result<void> FramedSocket::fill() {
     in_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0) {
       if (error == EINTR) continue;
-      if (error == EAGAIN || error == EWOULDBLOCK) return {};
+      if (error == EAGAIN || error == EWOULDBLOCK) return false;
       return broken(error);
     }
     for (auto* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
@@ -70,14 +79,15 @@ Result<void> FramedSocket::fill() {
         in_fds_.emplace_back(fd);
       }
     }
-    if ((message.msg_flags & MSG_CTRUNC) != 0) return broken(EMFILE);
+    fds_lost_ = fds_lost_ || (message.msg_flags & MSG_CTRUNC) != 0;
+    if (fds_lost_) return broken(EMFILE);
     if (got == 0) return Error(Status::kPeerLost, "the peer closed the connection");
-    if (in_fds_.size() > kMaxWaitingFds)
+    if (in_fds_.size() > kMaxAttachedFds && !whole_frame_waits())
       return Error(Status::kParamInvalid, fmt::format("{} descriptors passed that no frame announces", in_fds_.size()));
     total += static_cast<std::size_t>(got);
-    if (static_cast<std::size_t>(got) < kReadBytes && !passes_fds_) return {};
+    if (static_cast<std::size_t>(got) < kReadBytes && !passes_fds_) return false;
   }
-  return {};
+  return true;
 }
 
 Result<std::optional<Frame>> FramedSocket::next(FrameKind expected) {
@@ -96,6 +106,7 @@ Result<std::optional<Frame>> FramedSocket::next(FrameKind expected) {
       return Error(Status::kAuthFailed,
                    "a frame does not carry the seal of this session: changed on the way, or forged");
   }
+  if (header.fds > in_fds_.size() && fds_lost_) return broken(EMFILE);
   if (header.fds > in_fds_.size())
     return Error(Status::kParamInvalid,
                  fmt::format("a frame announces {} descriptors, {} came", header.fds, in_fds_.size()));
@@ -165,10 +176,11 @@ Result<bool> FramedSocket::flush_locked() {
     const auto sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      // ETOOMANYREFS: too many passed descriptors under way; they drain as the peer reads.
-      if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ETOOMANYREFS) return false;
+      crowded_ = errno == ETOOMANYREFS;
+      if (errno == EAGAIN || errno == EWOULDBLOCK || crowded_) return false;
       return broken(errno);
     }
+    crowded_ = false;
     first.fds.clear();  // they went with the first byte
     first.sent += static_cast<std::size_t>(sent);
     queued_bytes_ -= static_cast<std::size_t>(sent);
@@ -206,6 +218,11 @@ void FramedSocket::refuse(FrameKind kind, Bytes last) {
 void FramedSocket::seal(const Key& key) {
   MutexLock lock(mutex_);
   send_seal_.emplace(Seal{key, 0});
+}
+
+bool FramedSocket::crowded() const {
+  MutexLock lock(mutex_);
+  return crowded_;
 }
 
 std::size_t FramedSocket::queued_bytes() const {

@@ -30,9 +30,10 @@ class FramedSocket {
 
   int fd() const { return socket_number_; }
 
-  // Reads what has arrived, 1 MiB at most, without waiting. PEER_LOST: the stream has ended; what came before can still
-  // be taken. RESOURCE_EXHAUSTED: no descriptor left for one that was passed.
-  Result<void> fill();
+  // Reads what has arrived without waiting: 1 MiB at most, and no further while the descriptors of a whole frame wait
+  // to be taken with it. True: there may be more. PEER_LOST: the stream has ended; what came before can still be taken.
+  // RESOURCE_EXHAUSTED: no descriptor left for one that was passed. PARAM_INVALID: more descriptors than a frame has.
+  Result<bool> fill();
   // The next whole frame, nothing if there is none yet. Errors as decode_frame_header(), AUTH_FAILED for a broken seal,
   // PARAM_INVALID for a frame of another kind than `expected`.
   Result<std::optional<Frame>> next(FrameKind expected);
@@ -44,6 +45,9 @@ class FramedSocket {
   // PEER_LOST: the connection is broken or closed.
   Result<bool> send(FrameKind kind, Bytes payload, std::vector<Fd> fds = {});
   Result<bool> flush();
+  // The kernel takes no more descriptors until some that are under way have been received, by whomever: it does not say
+  // when, so flush() again in a while.
+  bool crowded() const;
   // Holds back what is queued (while a handshake is open) until release(), which sends `first` before it.
   void hold();
   Result<bool> release(FrameKind kind, Bytes first);
@@ -68,6 +72,7 @@ class FramedSocket {
     std::size_t sent = 0;
   };
 
+  bool whole_frame_waits() const;
   Outgoing make(FrameKind kind, Bytes payload, std::vector<Fd> fds) ONESIDED_REQUIRES(mutex_);
   Result<bool> flush_locked() ONESIDED_REQUIRES(mutex_);
 
@@ -78,6 +83,7 @@ class FramedSocket {
   std::vector<std::uint8_t> in_;
   std::size_t in_taken_ = 0;
   std::deque<Fd> in_fds_;
+  bool fds_lost_ = false;  // this process had no descriptor left for one
   std::optional<Seal> receive_seal_;
 
   mutable Mutex mutex_;
@@ -85,6 +91,7 @@ class FramedSocket {
   std::deque<Outgoing> out_ ONESIDED_GUARDED_BY(mutex_);
   std::size_t queued_bytes_ ONESIDED_GUARDED_BY(mutex_) = 0;
   bool held_ ONESIDED_GUARDED_BY(mutex_) = false;
+  bool crowded_ ONESIDED_GUARDED_BY(mutex_) = false;
   std::optional<Seal> send_seal_ ONESIDED_GUARDED_BY(mutex_);
 };
 

@@ -15,6 +15,9 @@
 namespace onesided {
 namespace {
 
+// How often the owner asks whether a process without a session has ended; only while it waits for one of its leases.
+constexpr std::int64_t kLookMs = 20;
+
 std::uint64_t packed(RegionKey key) { return std::uint64_t{key.index} << 32 | key.generation; }
 
 }  // namespace
@@ -74,7 +77,18 @@ bool LeasePage::holds(RegionKey key) const {
   return false;
 }
 
-bool LeasePage::wait_clear(RegionKey key, const std::atomic<bool>& peer_alive, Deadline deadline) {
+void LeasePage::revoke() {
+  page().revoked.store(1, std::memory_order_seq_cst);
+  wake();
+}
+
+bool LeasePage::idle() const {
+  for (const auto& cell : page().cells)
+    if (cell.load(std::memory_order_seq_cst) != 0) return false;
+  return true;
+}
+
+bool LeasePage::wait_clear(RegionKey key, const std::function<bool()>& dead, Deadline deadline) {
   // Announced before the first look, so that a lease given back after it wakes us.
   //   owner:  waiters = 1 | look at cells    | sleep
   //   writer:               clear the cell   | look at waiters
@@ -84,9 +98,10 @@ bool LeasePage::wait_clear(RegionKey key, const std::atomic<bool>& peer_alive, D
   bool clear = false;
   while (true) {
     const std::uint32_t seen = page().releases.load(std::memory_order_seq_cst);
-    clear = !peer_alive.load(std::memory_order_seq_cst) || !holds(key);
+    clear = !holds(key) || dead();
     if (clear || deadline.passed()) break;
-    futex_wait(page().releases, seen, deadline, FutexScope::kShared);
+    const auto until = revoked() ? std::min(deadline, Deadline::after_ms(kLookMs)) : deadline;
+    futex_wait(page().releases, seen, until, FutexScope::kShared);
   }
   page().waiters.fetch_sub(1, std::memory_order_seq_cst);
   return clear;

@@ -3,11 +3,16 @@
 //
 // The order that makes it safe: the writer stores its lease, then looks whether the region is live; the owner retires
 // the region, then looks for leases. Both are sequentially consistent, so at least one of them sees the other.
+//
+// A session can end while the peer's process lives on, frozen in the middle of a write: the end of a session says
+// nothing of leases. The owner revokes the page and keeps it until its cells are empty or the process is dead; in the
+// same order, so that nobody takes a lease on a page that is not looked at any more.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "onesided/base/clock.h"
@@ -35,18 +40,25 @@ class LeasePage {
   // which.
   std::size_t take(RegionKey key);
   void give_back(std::size_t cell);
+  // To be asked after take(): the owner has ended the session, nothing may be written.
+  bool revoked() const { return page().revoked.load(std::memory_order_seq_cst) != 0; }
 
-  // Owner's side: blocks until no cell names the region or the peer is dead. False when the deadline passed first.
-  bool wait_clear(RegionKey key, const std::atomic<bool>& peer_alive, Deadline deadline);
-  // The peer died: whoever waits for it looks again.
+  // Owner's side: blocks until no cell names the region, or `dead` says that the writer's process has ended. False when
+  // the deadline passed first. Whoever learns of a death calls wake(); of a revoked page nobody does, so it is asked
+  // again now and then.
+  bool wait_clear(RegionKey key, const std::function<bool()>& dead, Deadline deadline);
   void wake();
+  // The session has ended. The page may be dropped once it is idle() or the writer's process is dead.
+  void revoke();
+  bool idle() const;
   const Fd& file() const { return file_; }
 
  private:
   struct Page {
     std::atomic<std::uint32_t> waiters;
     std::atomic<std::uint32_t> releases;
-    std::array<std::uint64_t, 7> reserved;
+    std::atomic<std::uint64_t> revoked;
+    std::array<std::uint64_t, 6> reserved;
     std::array<std::atomic<std::uint64_t>, kCells> cells;  // index << 32 | generation, or 0
   };
   static_assert(sizeof(Page) == kBytes);

@@ -72,14 +72,6 @@ void Peer::on_region_update(const RegionUpdate& update, std::vector<Fd> fds) {
 }
 
 void Peer::apply(const RegionUpdate& update) {
-  if (update.complete) {
-    // What stays is not touched: a transfer that looks in between must not find it gone.
-    std::map<std::uint32_t, RegionKey> kept;
-    for (const auto& region : update.added) kept[region.key.index] = region.key;
-    for (std::uint32_t i = 0; i < table_->used(); ++i)
-      if (const auto row = table_->row(i); row && (!kept.contains(i) || kept[i] != row->traits.key))
-        table_->retire(row->traits.key);
-  }
   for (const auto& key : update.dropped) table_->retire(key);
   for (const auto& region : update.added)
     if (region.key.index < RegionTable::kCapacity && region.key.generation != 0 && !table_->live(region.key))
@@ -87,10 +79,9 @@ void Peer::apply(const RegionUpdate& update) {
 }
 
 void Peer::share(const RegionUpdate& update, std::vector<Fd> fds) {
-  // Descriptors belong to the one link that maps memory; more than one would need duplicates.
   for (const auto& link : links_) {
     for (std::size_t i = 0; i < update.file_ids.size() && i < fds.size(); ++i)
-      if (fds[i].valid()) link->base().share_file(update.file_ids[i], fds[i].duplicate());
+      if (fds[i].valid()) link->base().share_file(update.file_ids[i], fds[i]);
     for (const auto& region : update.added)
       if (!region.pieces.empty()) link->base().share_region(region);
     for (const auto& key : update.dropped) link->base().unshare_region(key);
@@ -166,6 +157,8 @@ void Peer::close(const Error& why) {
     changed_.notify_all();
   }
   stop_all(why);
+  // Those who wait for the peer to take what they send would use it for as long as it is frozen.
+  if (session_) session_->stop_sending(why);
   uses_.wait_idle(Deadline::never());
   if (!session_) return;
   session_->close(why.text());
@@ -242,31 +235,49 @@ void Peer::transfer_ended(Transfer& transfer) {
 
 Result<void> Peer::send_notify(std::string_view name, std::string_view message, Deadline deadline) {
   if (!session_) return Error(Status::kUnsupported, "an engine does not notify itself");
-  MutexLock order(notify_mutex_);
-  const std::uint64_t sequence = next_notify_;
-  auto sent = session_->send(Notify{sequence, std::string(name), std::string(message)}, {}, deadline);
-  if (!sent.ok()) return sent;
-  ++next_notify_;
-  order.unlock();
+  ONESIDED_TRY_ASSIGN(sequence, queue_notify(name, message, deadline));
   MutexLock lock(mutex_);
-  while (acked_notify_ < sequence && !why_gone_)
+  const auto receipt = awaited_receipts_.find(sequence);
+  while (!receipt->second && !why_gone_)
     if (!changed_.wait(lock, deadline)) break;
-  if (const auto refused = refused_notifies_.extract(sequence))
+  const auto status = receipt->second;
+  awaited_receipts_.erase(receipt);
+  if (status == Status::kSuccess) return {};
+  if (status)
     return Error(Status::kNotifyFailed,
                  fmt::format("{} did not take the notification \"{}\" ({}); its program must call "
                              "get_notifies()",
-                             engine_id_, name, status_name(refused.mapped())));
-  if (acked_notify_ >= sequence) return {};
+                             engine_id_, name, status_name(*status)));
   if (why_gone_) return why_gone_->with_context("send_notify");
   return Error(Status::kTimeout,
                fmt::format("{} did not confirm the notification in time; it may still arrive", engine_id_));
 }
 
+// Each caller waits for room until its own deadline; only then it gets a number, and goes out at once.
+Result<std::uint64_t> Peer::queue_notify(std::string_view name, std::string_view message, Deadline deadline) {
+  Notify notify{0, std::string(name), std::string(message)};
+  while (true) {
+    ONESIDED_TRY(session_->wait_for_room(deadline));
+    MutexLock order(notify_mutex_);
+    notify.sequence = next_notify_;
+    MutexLock lock(mutex_);
+    awaited_receipts_[notify.sequence];  // the receipt may be here before send() returns
+    lock.unlock();
+    auto sent = session_->send(notify, {}, Deadline::after_ms(std::int64_t{0}));
+    if (sent.ok()) return next_notify_++;
+    lock.lock();
+    awaited_receipts_.erase(notify.sequence);
+    // Another thread may have taken the room.
+    if (sent.status() != Status::kTimeout || deadline.passed()) return sent.error();
+  }
+}
+
 void Peer::on_notify_ack(const NotifyAck& ack) {
   MutexLock lock(mutex_);
-  acked_notify_ = std::max(acked_notify_, ack.sequence);
-  // Nobody asks for the ones whose senders gave up waiting; keep no more than could be waited for.
-  if (ack.status != Status::kSuccess && refused_notifies_.size() < 4096) refused_notifies_[ack.sequence] = ack.status;
+  // Whoever gave up waiting is not there any more.
+  const auto receipt = awaited_receipts_.find(ack.sequence);
+  if (receipt == awaited_receipts_.end()) return;
+  receipt->second = ack.status;
   changed_.notify_all();
 }
 

@@ -62,6 +62,8 @@ class Peer {
 
   const std::string& engine_id() const { return engine_id_; }
   const InstanceId& instance() const { return instance_; }
+  // The numeric address that it listens on, as it proved.
+  const std::string& bound_address() const { return session_ ? session_->hello().bound_address : engine_id_; }
   bool is_self() const { return !session_; }
   // Nothing while the peer may be used; else why not.
   std::optional<Error> gone() const;
@@ -99,6 +101,7 @@ class Peer {
   void apply(const RegionUpdate& update) ONESIDED_REQUIRES(mutex_);
   bool wait_until_shared(std::size_t link, const RegionTraits& traits, Deadline deadline);
   void stop_all(const Error& why);
+  Result<std::uint64_t> queue_notify(std::string_view name, std::string_view message, Deadline deadline);
 
   const std::shared_ptr<Session> session_;
   const std::string engine_id_;
@@ -126,10 +129,9 @@ class Peer {
   std::uint64_t synced_tag_ ONESIDED_GUARDED_BY(mutex_) = 0;
   std::unordered_map<Transfer*, std::weak_ptr<Transfer>> transfers_ ONESIDED_GUARDED_BY(mutex_);
 
-  Mutex notify_mutex_;  // held while a notification is queued, so that sequence numbers go out in order
+  Mutex notify_mutex_;  // held while a notification is queued, which never waits: sequence numbers go out in order
   std::uint64_t next_notify_ ONESIDED_GUARDED_BY(notify_mutex_) = 1;
-  std::map<std::uint64_t, Status> refused_notifies_ ONESIDED_GUARDED_BY(mutex_);
-  std::uint64_t acked_notify_ ONESIDED_GUARDED_BY(mutex_) = 0;
+  std::map<std::uint64_t, std::optional<Status>> awaited_receipts_ ONESIDED_GUARDED_BY(mutex_);  // by those who wait
 };
 
 }  // namespace onesided

@@ -18,11 +18,16 @@ class WriteLease {
   }
   WriteLease(const WriteLease&) = delete;
   WriteLease& operator=(const WriteLease&) = delete;
+  bool revoked() const { return leases_ && leases_->revoked(); }
 
  private:
   LeasePage* const leases_;
   const std::size_t cell_;
 };
+
+Error peer_is_gone(const CopyPath& path) {
+  return {Status::kPeerLost, fmt::format("the peer {} is gone", path.channel->peer().engine_id)};
+}
 
 bool all_live(const RegionTable& table, std::span<const Move> moves) {
   RegionKey key;
@@ -42,8 +47,7 @@ Error stale(const Move& move) {
 
 // What the link reports may be only the consequence of something that we know better.
 Error cause(const CopyPath& path, const Move& move, const Error& error) {
-  if (path.channel && !path.channel->alive())
-    return {Status::kPeerLost, fmt::format("the peer {} is gone", path.channel->peer().engine_id)};
+  if (path.channel && !path.channel->alive()) return peer_is_gone(path);
   return path.table->live(move.region) ? error : stale(move);
 }
 
@@ -57,6 +61,7 @@ void give_up(std::span<const Move> moves, std::size_t first, PieceSink& sink, co
 void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::size_t first,
               const std::optional<CopyLink::Failure>& known, PieceSink& sink) {
   const WriteLease lease(op == Op::kWrite ? path.leases : nullptr, moves[0].region);
+  if (lease.revoked()) return give_up(moves, first, sink, peer_is_gone(path));
   if (!path.table->live(moves[0].region)) return give_up(moves, first, sink, stale(moves[0]));
   struct Part {
     std::size_t move;
@@ -104,9 +109,7 @@ void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::siz
 }  // namespace
 
 void move_piece(const CopyPath& path, Op op, std::span<const Move> moves, PieceSink& sink) {
-  if (path.channel && !path.channel->alive())
-    return give_up(moves, 0, sink,
-                   {Status::kPeerLost, fmt::format("the peer {} is gone", path.channel->peer().engine_id)});
+  if (path.channel && !path.channel->alive()) return give_up(moves, 0, sink, peer_is_gone(path));
   // The usual case in one call of the link's, however many regions are in it. If anything is wrong, what has not failed
   // is read again, region by region.
   std::optional<CopyLink::Failure> failure;

@@ -25,6 +25,8 @@ struct Protocol {
   bool fresh_generation = true;   // a place in the table is never used twice under the same generation
   bool proof = true;              // a reader of another process sees that the process is still the same
   bool instance = true;           // descriptors are refused by an engine that did not make them
+  bool revoke = true;             // who ends a session says so on the page of leases before it forgets the page
+  bool keep_page = true;          // ... and keeps it as long as there is a lease on it
 };
 
 constexpr std::uint8_t kRounds = 3;
@@ -37,6 +39,8 @@ struct Actor {
   std::uint8_t cell = 0;               // a writer's lease
   bool foreign = false;                // copied from a process that is not the one it is connected to
   bool reconnected = false;            // to the process that took the owner's place, with descriptors from before
+  bool revoked = false;                // the owner has ended its session
+  bool forgotten = false;              // ... and looks at its page no more
   friend auto operator<=>(const Actor&, const Actor&) = default;
 };
 
@@ -66,8 +70,8 @@ class Explorer {
       const World world = open.back();
       open.pop_back();
       if (!seen_.insert(world).second) continue;
-      for (auto next : {owner_step(world), restart_step(world), actor_step(world, 0), actor_step(world, 1),
-                        reconnect_step(world, 0), reconnect_step(world, 1)})
+      for (auto next : {owner_step(world), restart_step(world), hang_up_step(world), actor_step(world, 0),
+                        actor_step(world, 1), reconnect_step(world, 0), reconnect_step(world, 1)})
         if (next) open.push_back(*next);
     }
     return broken_;
@@ -90,7 +94,7 @@ class Explorer {
       case 4:
         if (protocol_.wait_for_leases)
           for (const auto& actor : world.actors)
-            if (actor.cell == generation(world.round)) return std::nullopt;  // blocked
+            if (!actor.forgotten && actor.cell == generation(world.round)) return std::nullopt;  // blocked
         world.quiet = true;
         return world;
       case 5: world.memory[0] = 0; return world;
@@ -108,6 +112,19 @@ class Explorer {
     if (world.restarted) return std::nullopt;
     world.restarted = true;
     world.quiet = false;  // it will not look any more
+    return world;
+  }
+
+  // The owner ends the session of the last actor at any time, in two steps. The actor does not notice.
+  std::optional<World> hang_up_step(World world) {
+    auto& actor = world.actors.back();
+    if (world.restarted || actor.forgotten) return std::nullopt;
+    if (protocol_.revoke && !actor.revoked) {
+      actor.revoked = true;
+      return world;
+    }
+    if (protocol_.keep_page && actor.cell != 0) return std::nullopt;  // kept
+    actor.forgotten = true;
     return world;
   }
 
@@ -155,9 +172,12 @@ class Explorer {
         const bool stale = protocol_.look_after && seen(world, me) != me.bound;
         const bool found_out = protocol_.proof && me.foreign;
         if (!stale && !found_out) expect_of_one_registration(world, me);
-        return with(world, which, Actor{.pc = kEnd});
+        return with(world, which, ended(me));
     }
   }
+
+  // What the owner knows of it stays.
+  static Actor ended(const Actor& me) { return Actor{.pc = kEnd, .revoked = me.revoked, .forgotten = me.forgotten}; }
 
   void expect_of_one_registration(const World&, const Actor& me) {
     if (me.word[0] == kForeignByte || me.word[1] == kForeignByte)
@@ -181,7 +201,7 @@ class Explorer {
       case 2: {
         const bool take = (me.pc == 2) == lease_first;
         if (take && protocol_.lease) me.cell = me.bound;
-        if (!take && seen(world, me) != me.bound) me = Actor{.pc = kEnd};  // STALE: gives its lease back
+        if (!take && (me.revoked || seen(world, me) != me.bound)) me = ended(me);  // gives its lease back
         break;
       }
       case 3:
@@ -193,7 +213,7 @@ class Explorer {
           world.memory[me.pc - 4] = me.bound;
         }
         break;
-      default: me = Actor{.pc = kEnd}; break;
+      default: me = ended(me); break;
     }
     return with(world, which, me);
   }
@@ -227,6 +247,8 @@ TEST(ProtocolModel, EachStepIsNeeded) {
   EXPECT_TRUE(breaks({.lease = false}, kMixes[2]));
   EXPECT_TRUE(breaks({.lease_before_look = false}, kMixes[2]));
   EXPECT_TRUE(breaks({.wait_for_leases = false}, kMixes[2]));
+  EXPECT_TRUE(breaks({.revoke = false}, kMixes[2]));
+  EXPECT_TRUE(breaks({.keep_page = false}, kMixes[2]));
 }
 
 }  // namespace

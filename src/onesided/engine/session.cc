@@ -212,13 +212,14 @@ std::shared_ptr<ControlSession> EngineSessions::make_session(Established establi
 }
 
 void EngineSessions::accept_session(Established established, std::vector<std::uint8_t> reply) {
-  // A peer dials again only when it has given up its old session, even if we have not noticed its end yet.
-  for (auto entry = accepted_.begin(); entry != accepted_.end();) {
-    const auto old = (entry++)->second;
-    if (old->hello().instance != established.opened.peer.instance) continue;
-    old->finish(Error(Status::kPeerLost, fmt::format("{} connected anew", old->peer().engine_id)));
-  }
   auto* socket = established.socket.get();
+  // A peer that knows the secret must not be able to take all descriptors of this process.
+  if (accepted_.size() >= descriptor_limit() / 4) {
+    const Error full(Status::kResourceExhausted, fmt::format("{} peers are connected, as many as a quarter of the "
+                                                             "descriptors (ulimit -n)",
+                                                             accepted_.size()));
+    return socket->refuse(FrameKind::kHandshake, refusal(full));
+  }
   if (!established.local) {
     socket->seal(established.opened.keys.to_dialer);
     socket->demand_seal(established.opened.keys.to_listener);
@@ -298,6 +299,7 @@ void EngineSessions::dial(std::string remote_id, Endpoint endpoint, Deadline dea
   const auto attempt = std::make_shared<Dial>(
       loop_, hello_, options_.secret, options_.local_socket, std::move(remote_id), std::move(endpoint), deadline,
       [this](const InstanceId& instance) { return may_connect(instance); },
+      [this](const InstanceId& instance) { dialing_.erase(instance); },
       [this, done = std::move(done)](Dial& ended, Result<Established> result) {
         dialed(ended, std::move(result), done);
       });
@@ -320,7 +322,6 @@ Result<void> EngineSessions::may_connect(const InstanceId& instance) {
 }
 
 void EngineSessions::dialed(Dial& dial, Result<Established> established, const ConnectDone& done) {
-  if (dial.answering()) dialing_.erase(*dial.answering());
   dials_.erase(dial.shared_from_this());
   if (!established) return done(established.error());
   const auto session = make_session(std::move(*established));

@@ -4,8 +4,9 @@
 //
 // Direction: a session belongs to the side that dialed. If both sides connect at the same time there are two sessions,
 // one each way, and neither waits for the other; there is never a tie to break. Towards one peer instance there is at
-// most one live session per direction: a second connect() finds the first (ALREADY_CONNECTED), and an accepted session
-// replaces an older one of the same instance, which the peer itself must have given up.
+// most one session that we dialed: a second connect() finds the first (ALREADY_CONNECTED). An accepted session never
+// ends another one: an instance is what a peer says of itself, and whoever says it must not be able to hang up on
+// somebody else. One that its peer has given up ends when its connection does, or falls silent.
 #pragma once
 
 #include <functional>
@@ -39,19 +40,29 @@ class Session : public PeerChannel {
   // otherwise); a non-blocking TCP connection, both ends proved to belong to this session; blocks; TIMEOUT, PEER_LOST,
   // AUTH_FAILED. The peer's engine gets its end through on_data_stream().
 
+  // The process at the other end of a local session has ended: none of its threads runs any more. Says so after the
+  // session's end too, which is no proof of it. Never true where the kernel cannot tell.
+  virtual bool process_ended() const = 0;
+
   // Queues the message; it arrives once and in order, or the session is lost. Takes the descriptors. Waits while more
   // than 8 MiB are queued, until the deadline (TIMEOUT); from the I/O thread it never waits. Over the limits of
   // wire/control.h, or descriptors on a TCP session: PARAM_INVALID. Lost: the reason it was lost with.
   virtual Result<void> send(const ControlMessage& message, std::vector<Fd> fds = {},
                             Deadline deadline = Deadline::never()) = 0;
+  // Blocks until no more than 8 MiB are queued. TIMEOUT. Lost or stopped: why. Not from the I/O thread.
+  virtual Result<void> wait_for_room(Deadline deadline) = 0;
+  // All that was sent has been handed to the kernel. On its way to false and back it is reported as on_drained().
+  virtual bool drained() const = 0;
+  // From now on send() and wait_for_room() answer `why`, also to those who wait in them. close() still says Bye.
+  virtual void stop_sending(const Error& why) = 0;
 
   // Says Bye after what is queued and closes. on_lost() follows (CLOSED). Idempotent, does not block.
   virtual void close(std::string_view why) = 0;
 };
 
 // What the sessions of an engine report. All calls come from its one I/O thread, must not block, and may call send()
-// and close(). For one session: on_accepted (if the peer dialed), on_message..., then on_lost exactly once, then
-// nothing.
+// and close(). For one session: on_accepted (if the peer dialed), on_message and on_drained..., then on_lost exactly
+// once, then nothing.
 class SessionEvents {
  public:
   virtual ~SessionEvents() = default;
@@ -61,6 +72,8 @@ class SessionEvents {
   // Our connect() succeeded; called before it returns and before the first on_message().
   virtual void on_connected(const std::shared_ptr<Session>& session) = 0;
   virtual void on_message(const std::shared_ptr<Session>& session, ControlMessage message, std::vector<Fd> fds) = 0;
+  // All that was queued has been sent. May come when nothing was.
+  virtual void on_drained(const std::shared_ptr<Session>& session) = 0;
   // PEER_LOST: the peer's process died, its host fell silent, or the connection broke. NOT_CONNECTED: it said Bye.
   // CLOSED: we closed. PARAM_INVALID: it sent what cannot be decoded. A failed connect() is not reported here.
   virtual void on_lost(const std::shared_ptr<Session>& session, const Error& reason) = 0;

@@ -1,4 +1,5 @@
-// Why: engines as far as sessions go, and a record of what was reported: what the tests of sessions share.
+// Why: engines as far as sessions go, peers that behave as the test wants, and a record of what was reported: what the
+// tests of sessions share.
 #pragma once
 
 #include <fcntl.h>
@@ -48,6 +49,11 @@ class Recorder : public SessionEvents {
     MutexLock lock(mutex_);
     messages_.push_back(std::move(message));
     for (auto& fd : fds) fds_.push_back(std::move(fd));
+    changed_.notify_all();
+  }
+  void on_drained(const std::shared_ptr<Session>&) override {
+    MutexLock lock(mutex_);
+    ++drained_;
     changed_.notify_all();
   }
   void on_lost(const std::shared_ptr<Session>& session, const Error& reason) override {
@@ -107,6 +113,7 @@ class Recorder : public SessionEvents {
   std::optional<Error> refuse_;
   std::optional<ControlMessage> first_message_;
   bool echo_ = false;
+  int drained_ = 0;
 };
 
 // An engine as far as sessions go.
@@ -127,6 +134,82 @@ struct Node {
   }
   Recorder events;
   std::unique_ptr<Sessions> sessions;
+};
+
+// A peer by hand: a proper handshake over the Unix socket (or TCP, with the secret), then whatever the test likes. It
+// reads when it is asked to, and not before.
+class RawPeer {
+ public:
+  RawPeer(const std::string& id, PeerHello hello, bool local = true) {
+    const auto tcp = *resolve_numeric(*Endpoint::parse(id));
+    const auto address = local ? unix_address(tcp) : tcp;
+    Fd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(socket.get(), address.get(), address.length), 0);
+    socket_ = std::make_unique<FramedSocket>(std::move(socket), local);
+    const auto unix_peer = local ? std::optional(UnixPeer{}) : std::nullopt;
+    DialerHandshake handshake({hello, kSecret, unix_peer}, id, id);
+    const auto client = handshake.on_greeting(next(FrameKind::kHandshake).payload);
+    EXPECT_TRUE(client.ok());
+    EXPECT_TRUE(socket_->send(FrameKind::kHandshake, *client).ok());
+    const auto opened = handshake.on_reply(next(FrameKind::kHandshake).payload);
+    EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().to_string());
+    if (local || !opened.ok()) return;
+    socket_->seal(opened->keys.to_listener);
+    socket_->demand_seal(opened->keys.to_dialer);
+  }
+
+  FramedSocket& socket() { return *socket_; }
+  // Waits for one; none where the connection ended.
+  Frame next(FrameKind kind = FrameKind::kControl) {
+    while (true) {
+      auto frame = socket_->next(kind);
+      EXPECT_TRUE(frame.ok()) << (frame.ok() ? "" : frame.error().to_string());
+      if (!frame) return {};
+      if (*frame) return std::move(**frame);
+      pollfd readable{socket_->fd(), POLLIN, 0};
+      EXPECT_EQ(::poll(&readable, 1, static_cast<int>(kTestMs)), 1);
+      if (const auto filled = socket_->fill(); !filled) {
+        ADD_FAILURE() << filled.error().to_string();
+        return {};
+      }
+    }
+  }
+  Result<bool> say(const ControlMessage& message) {
+    return socket_->send(FrameKind::kControl, encode_control(message));
+  }
+
+ private:
+  std::unique_ptr<FramedSocket> socket_;
+};
+
+// Keeps the I/O thread of a node busy, as if its process were frozen, until thaw().
+class Frozen {
+ public:
+  explicit Frozen(Node& node) {
+    // The engine cannot dial itself; its own thread says so.
+    node.sessions->connect_async(node.id(), Deadline::after_ms(kTestMs), [this](Result<std::shared_ptr<Session>>) {
+      MutexLock lock(mutex_);
+      frozen_ = true;
+      changed_.notify_all();
+      while (!free_) changed_.wait(lock);
+      gone_ = true;
+      changed_.notify_all();
+    });
+    MutexLock lock(mutex_);
+    while (!frozen_) changed_.wait(lock);
+  }
+  ~Frozen() { thaw(); }
+  void thaw() {
+    MutexLock lock(mutex_);
+    free_ = true;
+    changed_.notify_all();
+    while (!gone_) changed_.wait(lock);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool frozen_ = false, free_ = false, gone_ = false;
 };
 
 }  // namespace onesided::testing

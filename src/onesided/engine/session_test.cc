@@ -28,20 +28,20 @@ TEST(Session, MessagesArriveInOrderWithTheirDescriptors) {
   ASSERT_TRUE(session);
   for (std::uint64_t i = 0; i < 200; ++i) {
     std::vector<Fd> fds;
-    FileReply reply{.tag = i, .file_ids = {}, .gone = {}};
+    RegionUpdate update;
+    update.epoch = i;
     if (i % 3 == 0) {
       Fd file(::memfd_create("passed", MFD_CLOEXEC));
       ASSERT_EQ(::pwrite(file.get(), &i, sizeof i, 0), static_cast<ssize_t>(sizeof i));
       fds.push_back(std::move(file));
-      reply.file_ids = {i};
+      update.file_ids = {i};
     }
-    ASSERT_TRUE(session->send(reply, std::move(fds)).ok());
+    ASSERT_TRUE(session->send(update, std::move(fds)).ok());
   }
   ASSERT_TRUE(b.events.wait_messages(200));
   MutexLock lock(b.events.mutex_);
   for (std::uint64_t i = 0; i < 200; ++i) {
-    const auto& reply = std::get<FileReply>(b.events.messages_[i]);
-    EXPECT_EQ(reply.tag, i);
+    EXPECT_EQ(std::get<RegionUpdate>(b.events.messages_[i]).epoch, i);
     if (i % 3 != 0) continue;
     std::uint64_t content = ~0ULL;
     ASSERT_EQ(::pread(b.events.fds_.front().get(), &content, sizeof content, 0), static_cast<ssize_t>(sizeof content));
@@ -260,34 +260,100 @@ TEST(Session, ClosingAnEngineEndsConnectsUnderWay) {
 TEST(Session, ALocalPeerThatSendsGarbageLosesItsSessionOnly) {
   Node a, b;
   ASSERT_TRUE(a.connect(b));
-  // By hand over the Unix socket: a proper handshake, then nonsense.
-  const auto address = unix_address(*resolve_numeric(*Endpoint::parse(b.id())));
-  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(::connect(socket.get(), address.get(), address.length), 0);
-  FramedSocket framed(std::move(socket), true);
-  const auto next = [&]() -> Frame {
-    while (true) {
-      auto frame = framed.next(FrameKind::kHandshake);
-      EXPECT_TRUE(frame.ok());
-      if (!frame) return {};
-      if (*frame) return std::move(**frame);
-      pollfd readable{framed.fd(), POLLIN, 0};
-      EXPECT_EQ(::poll(&readable, 1, static_cast<int>(kTestMs)), 1);
-      EXPECT_TRUE(framed.fill().ok());
-    }
-  };
   auto hello = a.sessions->hello();
   hello.instance = InstanceId::random();
-  DialerHandshake handshake({hello, "", UnixPeer{}}, b.id(), b.id());
-  const auto client = handshake.on_greeting(next().payload);
-  ASSERT_TRUE(framed.send(FrameKind::kHandshake, *client).ok());
-  ASSERT_TRUE(handshake.on_reply(next().payload).ok());
+  RawPeer peer(b.id(), hello);
   const std::vector<std::uint8_t> nonsense = {2, 0xff, 0xff, 0xff};
-  ASSERT_TRUE(framed.send(FrameKind::kControl, nonsense).ok());
+  ASSERT_TRUE(peer.socket().send(FrameKind::kControl, nonsense).ok());
   ASSERT_TRUE(b.events.wait_lost(1));
   EXPECT_EQ(b.events.lost(0).status(), Status::kParamInvalid);
   ASSERT_TRUE(b.events.accepted(0)->send(TableSynced{1}).ok());
   EXPECT_TRUE(a.events.wait_messages(1));
+}
+
+TEST(Session, WhoWaitsForRoomIsFreedWhenSendingStops) {
+  Node a, b;
+  const auto session = a.connect(b);
+  ASSERT_TRUE(session);
+  Frozen frozen(b);
+  const Notify notify{1, "n", std::string(1 << 20, 'x')};
+  while (session->wait_for_room(Deadline::after_ms(std::int64_t{0})).ok()) ASSERT_TRUE(session->send(notify).ok());
+  EXPECT_FALSE(session->drained());
+  EXPECT_EQ(session->send(notify, {}, Deadline::after_ms(1)).status(), Status::kTimeout);
+  std::thread sender([&] { EXPECT_EQ(session->send(notify).status(), Status::kCancelled); });
+  std::thread waiter([&] { EXPECT_EQ(session->wait_for_room(Deadline::never()).status(), Status::kCancelled); });
+  session->stop_sending(Error(Status::kCancelled, "enough"));
+  sender.join();
+  waiter.join();
+  EXPECT_TRUE(session->alive());
+  session->close("done");
+  ASSERT_TRUE(a.events.wait_lost(1));
+  EXPECT_EQ(a.events.lost(0).status(), Status::kClosed);
+}
+
+TEST(Session, ADrainedQueueIsReported) {
+  Node a, b;
+  const auto session = a.connect(b);
+  ASSERT_TRUE(session);
+  Frozen frozen(b);
+  for (std::uint64_t i = 1; session->drained(); ++i)
+    ASSERT_TRUE(session->send(Notify{i, "n", std::string(1 << 20, 'x')}).ok());
+  const int before = [&] {
+    MutexLock lock(a.events.mutex_);
+    return a.events.drained_;
+  }();
+  frozen.thaw();
+  EXPECT_TRUE(a.events.wait([&](Recorder& r) ONESIDED_NO_TSA { return r.drained_ > before; }));
+  EXPECT_TRUE(session->drained());
+}
+
+// The answers of an owner to a peer that asks and asks and does not listen would grow without end.
+TEST(Session, APeerThatDoesNotTakeAnswersIsNotListenedTo) {
+  Node a, b;
+  b.events.echo_ = true;
+  RawPeer peer(b.id(), a.sessions->hello());
+  constexpr std::uint64_t kMessages = 512;  // of 64 KiB
+  const std::string text(64 << 10, 'x');
+  std::uint64_t said = 0;
+  while (said < kMessages) {
+    const auto sent = peer.say(Notify{said + 1, "n", text});
+    ASSERT_TRUE(sent.ok());
+    ++said;
+    // What does not leave within this time was not wanted; a slow machine only ends the loop sooner.
+    for (bool all = *sent; !all;) {
+      pollfd writable{peer.socket().fd(), POLLOUT, 0};
+      if (::poll(&writable, 1, 500) != 1) break;
+      const auto flushed = peer.socket().flush();
+      ASSERT_TRUE(flushed.ok());
+      all = *flushed;
+    }
+    if (peer.socket().queued_bytes() > 0) break;
+  }
+  EXPECT_LT(said, kMessages) << "all was read, though nothing of the answers was taken";
+  // It is heard again as soon as it listens.
+  for (std::uint64_t heard = 1; heard <= said; ++heard) {
+    ASSERT_TRUE(peer.socket().flush().ok());
+    const auto message = decode_control(peer.next().payload);
+    ASSERT_TRUE(message.ok());
+    ASSERT_EQ(std::get<Notify>(*message).sequence, heard);
+  }
+}
+
+// An instance is public, and whoever connects says itself which one it is.
+TEST(Session, WhoeverCallsHimselfByAnothersInstanceDisturbsNobody) {
+  SessionOptions options;
+  options.secret = kSecret;
+  Node a(options), b(options);
+  const auto session = a.connect(b);
+  ASSERT_TRUE(session);
+  const auto accepted = b.events.accepted(0);
+  for (const bool local : {true, false}) RawPeer impostor(b.id(), a.sessions->hello(), local);
+  // Both have come and gone.
+  ASSERT_TRUE(b.events.wait_lost(2));
+  EXPECT_TRUE(accepted->alive());
+  ASSERT_TRUE(session->send(Notify{1, "still", "here"}).ok());
+  EXPECT_TRUE(b.events.wait_messages(1));
+  EXPECT_TRUE(a.events.lost_.empty());
 }
 
 }  // namespace

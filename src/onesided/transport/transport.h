@@ -126,9 +126,9 @@ class Link {
   virtual ~Link() = default;
   // The bytes of this region can go over this link now. Both are asked on the path of every transfer.
   virtual bool carries(const RegionTraits&) const { return true; }
-  // Told in order, from the session's thread: a file of the peer's that other processes may map; a region that lies in
-  // such files; a region that is gone. Only shm cares.
-  virtual void share_file(std::uint64_t /*file_id*/, Fd /*file*/) {}
+  // Told in order, from the session's thread: a file of the peer's that other processes may map (open during the call);
+  // a region that lies in such files; a region that is gone. Only shm cares.
+  virtual void share_file(std::uint64_t /*file_id*/, const Fd& /*file*/) {}
   virtual void share_region(const RegionDesc&) {}
   virtual void unshare_region(RegionKey) {}
 };
@@ -201,6 +201,9 @@ class Transport {
   // Owner's side: a data stream that a peer opened with open_stream(name()). Takes it over. Transports without streams
   // are never called.
   virtual void serve(Fd /*stream*/, std::shared_ptr<PeerChannel> /*channel*/) {}
+  // Owner's side: the session that these streams belong to has ended; its streams are closed soon. From the session's
+  // thread; must not block.
+  virtual void session_ended(const PeerChannel& /*channel*/) {}
   // This engine registered memory, before register_mem() returns; and is forgetting it, once nothing uses it, before
   // deregister_mem() returns. Called under no lock of the engine's. For transports that must register by themselves.
   virtual void memory_registered(const RegionDesc&) {}

@@ -9,8 +9,8 @@ namespace onesided {
 namespace {
 
 // The type byte of a message is its place in ControlMessage plus one; places are never reused, new types go last.
-constexpr std::string_view kNames[] = {"TableOffer", "RegionUpdate", "TableRequest", "TableSynced", "FileRequest",
-                                       "FileReply",  "Notify",       "NotifyAck",    "Bye",         "Heartbeat"};
+constexpr std::string_view kNames[] = {"TableOffer", "RegionUpdate", "TableRequest", "TableSynced",
+                                       "Notify",     "NotifyAck",    "Bye",          "Heartbeat"};
 static_assert(std::size(kNames) == std::variant_size_v<ControlMessage>);
 
 constexpr std::size_t kMaxByeText = 4096;
@@ -59,15 +59,6 @@ struct Writer {
   }
   void operator()(const TableRequest& m) { out.u64(m.tag); }
   void operator()(const TableSynced& m) { out.u64(m.tag); }
-  void operator()(const FileRequest& m) {
-    out.u64(m.tag);
-    ids(m.file_ids);
-  }
-  void operator()(const FileReply& m) {
-    out.u64(m.tag);
-    ids(m.file_ids);
-    ids(m.gone);
-  }
   void operator()(const Notify& m) {
     out.u64(m.sequence);
     out.string(m.name);
@@ -146,15 +137,6 @@ struct Reader {
   }
   void operator()(TableRequest& m) { m.tag = in.u64("tag"); }
   void operator()(TableSynced& m) { m.tag = in.u64("tag"); }
-  void operator()(FileRequest& m) {
-    m.tag = in.u64("tag");
-    m.file_ids = ids("file_ids", kMaxAttachedFds);
-  }
-  void operator()(FileReply& m) {
-    m.tag = in.u64("tag");
-    m.file_ids = ids("file_ids", kMaxAttachedFds);
-    m.gone = ids("gone", kMaxAttachedFds);
-  }
   void operator()(Notify& m) {
     m.sequence = in.u64("sequence");
     m.name = in.string(kMaxNotifyBytes, "name");

@@ -22,8 +22,8 @@ struct TableOffer {
   friend bool operator==(const TableOffer&, const TableOffer&) = default;
 };
 
-// Owner -> peer: what changed in the region table. `epoch` grows by one with each change; a full table (`complete`)
-// replaces what the peer knew. Over Unix sockets the descriptors of `file_ids` are attached, in that order.
+// Owner -> peer: what changed in the region table. `epoch` grows by one with each message; with `complete`, which comes
+// once, the peer knows all there is. Over Unix sockets the descriptors of `file_ids` are attached, in that order.
 struct RegionUpdate {
   std::uint64_t epoch = 0;
   bool complete = false;
@@ -33,7 +33,8 @@ struct RegionUpdate {
   friend bool operator==(const RegionUpdate&, const RegionUpdate&) = default;
 };
 
-// Peer -> owner: send the whole table (RegionUpdate with complete = true), then TableSynced with the same tag.
+// Peer -> owner: is there anything that I was not told? TableSynced comes after it. Of several requests that wait, the
+// newest is answered for all.
 struct TableRequest {
   std::uint64_t tag = 0;
   friend bool operator==(const TableRequest&, const TableRequest&) = default;
@@ -41,20 +42,6 @@ struct TableRequest {
 struct TableSynced {
   std::uint64_t tag = 0;
   friend bool operator==(const TableSynced&, const TableSynced&) = default;
-};
-
-// Peer -> owner: pass me these files. Owner -> peer: here they are (attached in the order of file_ids); those it no
-// longer has are listed in `gone`.
-struct FileRequest {
-  std::uint64_t tag = 0;
-  std::vector<std::uint64_t> file_ids;
-  friend bool operator==(const FileRequest&, const FileRequest&) = default;
-};
-struct FileReply {
-  std::uint64_t tag = 0;
-  std::vector<std::uint64_t> file_ids;
-  std::vector<std::uint64_t> gone;
-  friend bool operator==(const FileReply&, const FileReply&) = default;
 };
 
 // A notification; `sequence` counts from 1 in each direction of a session. The ack says that it (and all before it) was
@@ -83,8 +70,8 @@ struct Heartbeat {
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 
-using ControlMessage = std::variant<TableOffer, RegionUpdate, TableRequest, TableSynced, FileRequest, FileReply, Notify,
-                                    NotifyAck, Bye, Heartbeat>;
+using ControlMessage =
+    std::variant<TableOffer, RegionUpdate, TableRequest, TableSynced, Notify, NotifyAck, Bye, Heartbeat>;
 
 // Limits a sender must keep (send() answers PARAM_INVALID beyond them) and a receiver enforces.
 inline constexpr std::uint64_t kMaxNotifyBytes = 16ULL << 20;     // name + message

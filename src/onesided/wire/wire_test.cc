@@ -37,8 +37,6 @@ std::vector<ControlMessage> all_control_messages() {
           update,
           TableRequest{8},
           TableSynced{9},
-          FileRequest{1, {2, 3}},
-          FileReply{1, {2}, {3}},
           Notify{1, std::string("na\0me", 5), "\xff\xfe"},
           NotifyAck{1, Status::kBusy},
           Bye{Status::kClosed, "good bye"},

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "onesided/base/fd.h"
 #include "onesided/base/mutex.h"
@@ -14,23 +15,23 @@ namespace onesided {
 // Internally synchronized.
 class FileMapping {
  public:
-  explicit FileMapping(Fd file) : file_(std::move(file)) {}
+  // Keeps no descriptor. PARAM_INVALID: the file is empty. RESOURCE_EXHAUSTED: no address space, or too many mappings.
+  static Result<std::shared_ptr<FileMapping>> create(const Fd& file);
   ~FileMapping();
   FileMapping(const FileMapping&) = delete;
   FileMapping& operator=(const FileMapping&) = delete;
 
-  // Where byte `offset` of the file is in this process, with at least nbytes behind it. The file is mapped by the first
-  // call and closed then. PARAM_INVALID: the file is not so long. RESOURCE_EXHAUSTED: no address space.
+  // Where byte `offset` of the file is in this process, with at least nbytes behind it. PARAM_INVALID: the file is not
+  // so long. UNSUPPORTED: it cannot be written.
   Result<char*> at(std::uint64_t offset, std::uint64_t nbytes, Op op);
 
  private:
-  Result<void> map() ONESIDED_REQUIRES(mutex_);
+  FileMapping(char* base, std::uint64_t nbytes) : base_(base), nbytes_(nbytes) {}
   Result<void> make_writable();
 
+  char* const base_;
+  const std::uint64_t nbytes_;
   Mutex mutex_;
-  Fd file_ ONESIDED_GUARDED_BY(mutex_);
-  std::uint64_t nbytes_ = 0;          // written before base_, never again
-  std::atomic<char*> base_{nullptr};  // set once
   std::atomic<bool> writable_{false};
 };
 

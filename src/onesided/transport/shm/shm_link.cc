@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "onesided/base/copy.h"
+#include "onesided/base/log.h"
 
 namespace onesided {
 
@@ -14,10 +15,12 @@ bool ShmLink::carries(const RegionTraits& traits) const {
   return regions_.contains(traits.key);
 }
 
-void ShmLink::share_file(std::uint64_t file_id, Fd file) {
-  auto mapping = std::make_shared<FileMapping>(std::move(file));
+void ShmLink::share_file(std::uint64_t file_id, const Fd& file) {
+  auto mapping = FileMapping::create(file);
+  // A region in a file that is not here is not carried, and another transport is used.
+  if (!mapping) return log_line(LogLevel::kWarn, fmt::format("shm: {}", mapping.error().text()));
   MutexLock lock(mutex_);
-  files_[file_id] = File{std::move(mapping), 0};
+  files_[file_id] = File{std::move(*mapping), 0};
 }
 
 void ShmLink::share_region(const RegionDesc& desc) {

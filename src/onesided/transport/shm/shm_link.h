@@ -1,4 +1,5 @@
-// Why: what one peer has exported, mapped when it is first used.
+// Why: what one peer has exported. Mapped when it is told: an owner may have more files than a peer may have
+// descriptors, and a mapping needs none. Its pages are there when they are first used.
 #pragma once
 
 #include <map>
@@ -16,7 +17,7 @@ namespace onesided {
 class ShmLink : public CopyLink {
  public:
   bool carries(const RegionTraits& traits) const override;
-  void share_file(std::uint64_t file_id, Fd file) override;
+  void share_file(std::uint64_t file_id, const Fd& file) override;
   void share_region(const RegionDesc& region) override;
   void unshare_region(RegionKey key) override;
   std::optional<Failure> copy(Op op, std::span<const Move> moves) override;

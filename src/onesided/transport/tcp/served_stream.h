@@ -25,6 +25,7 @@ class ServedStream : public std::enable_shared_from_this<ServedStream> {
                std::function<void(ServedStream&)> forget);
 
   const std::shared_ptr<EventLoop>& loop() const { return loop_; }
+  const PeerChannel& channel() const { return *channel_; }
   void start();
   void close();
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "onesided/base/event_loop.h"
+#include "onesided/base/log.h"
 #include "onesided/base/mutex.h"
 #include "onesided/transport/tcp/factory.h"
 #include "onesided/transport/tcp/served_stream.h"
@@ -20,6 +21,7 @@ namespace onesided {
 namespace {
 
 constexpr const char* kPreferredCongestion = "cubic";
+constexpr std::uint32_t kMaxStreams = 64;  // of one session
 
 // Runs the task on the loop and waits for it.
 template <typename Task>
@@ -68,9 +70,22 @@ class TcpTransport final : public Transport {
     {
       MutexLock lock(mutex_);
       if (stopped_) return;
+      const auto of_session =
+          std::ranges::count_if(served_, [&](const auto& stream) { return &stream->channel() == &served->channel(); });
+      if (of_session >= kMaxStreams || served_.size() >= descriptor_limit() / 2) {
+        return log_line(LogLevel::kWarn,
+                        fmt::format("a data stream of {} was turned away: it has {}, all peers have {}",
+                                    served->channel().peer().engine_id, of_session, served_.size()));
+      }
       served_.insert(served);
     }
     loop->post([served] { served->start(); });
+  }
+
+  void session_ended(const PeerChannel& channel) override {
+    MutexLock lock(mutex_);
+    for (const auto& stream : served_)
+      if (&stream->channel() == &channel) stream->loop()->post([stream] { stream->close(); });
   }
 
   void stop() override {
@@ -126,7 +141,7 @@ Result<std::string> tcp_congestion_in_use(const std::string& wanted) {
 }
 
 Result<std::unique_ptr<Transport>> make_tcp_transport(const TcpOptions& options, RegionAccess& memory) {
-  if (options.streams < 1 || options.streams > 64)
+  if (options.streams < 1 || options.streams > kMaxStreams)
     return Error(Status::kParamInvalid, fmt::format("tcp_streams {} is not in 1..64", options.streams));
   if (options.threads < 1 || options.threads > 64)
     return Error(Status::kParamInvalid, fmt::format("tcp threads {} is not in 1..64", options.threads));
