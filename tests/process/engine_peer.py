@@ -57,6 +57,10 @@ def main() -> None:
             answer(data=data[offset : offset + count].tolist())
         elif command == "guests":
             answer(guests=engine.stats()["connected_to_us"])
+        elif command == "read":
+            remote, remote_address, count = arguments
+            engine.transfer_sync(remote, "READ", [(address, remote_address, count)], timeout_ms=10_000)
+            answer(data=data[:count].tolist(), used=engine.stats()["peers"][remote]["bytes"])
         elif command == "notifies":
             answer(notifies=[[name, message.hex()] for name, message in engine.get_notifies()])
         elif command == "exit":

@@ -71,7 +71,7 @@ class TcpTransport final : public Transport {
       MutexLock lock(mutex_);
       if (stopped_) return;
       const auto of_session =
-          std::ranges::count_if(served_, [&](const auto& stream) { return &stream->channel() == &served->channel(); });
+          std::ranges::count_if(served_, [&](const auto& other) { return &other->channel() == &served->channel(); });
       if (of_session >= kMaxStreams || served_.size() >= descriptor_limit() / 2) {
         return log_line(LogLevel::kWarn,
                         fmt::format("a data stream of {} was turned away: it has {}, all peers have {}",
