@@ -135,6 +135,7 @@ Result<void> Peer::open_links(const std::vector<Transport*>& transports, Deadlin
     link->link = std::move(made).value();
     links_.push_back(std::move(link));
   }
+  if (auto over = gone()) return *over;  // then no link can be made, and that is no wonder
   if (links_.empty()) {
     std::string reasons;
     for (const auto& [name, why] : not_used_)
