@@ -94,7 +94,9 @@ TEST_P(Concurrency, EverybodyDoesEverything) {
         default:
           std::memset(mine->data(), 0, nbytes);
           status = move(Op::kRead, items).status();
-          if (status == Status::kSuccess) EXPECT_EQ(7, mine->data()[nbytes - 1]);
+          if (status == Status::kSuccess) {
+            EXPECT_EQ(7, mine->data()[nbytes - 1]);
+          }
       }
       ASSERT_TRUE(expected_beside_others(status)) << status_name(status);
     }

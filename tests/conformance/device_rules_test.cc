@@ -119,8 +119,9 @@ TEST_P(DeviceRules, AFailedDeviceCopyFailsTheTransfer) {
   EXPECT_EQ(TransferStatus::kFailed, (*transfer)->status());
   EXPECT_LT((*transfer)->bytes_done(), theirs.size());
   // tcp passes the status on, copies say what the device said.
-  if (GetParam() != "tcp")
+  if (GetParam() != "tcp") {
     EXPECT_NE(std::string::npos, (*transfer)->error()->text().find("the device failed this copy"));
+  }
 }
 
 // Field case B11: one item fails while the batch runs, wherever it stands in it; the others arrive, and both are told.

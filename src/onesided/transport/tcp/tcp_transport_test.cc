@@ -152,7 +152,9 @@ TEST_F(TcpTransportTest, ThreadsThatWaitReceiveForThemselvesAndForOthers) {
     });
   }
   for (auto& thread : threads) thread.join();
-  if (std::thread::hardware_concurrency() > 1) EXPECT_GT(helped, 0);
+  if (std::thread::hardware_concurrency() > 1) {
+    EXPECT_GT(helped, 0);
+  }
 }
 
 TEST_F(TcpTransportTest, ManyThreadsAndBatchesAtOnce) {
