@@ -32,6 +32,9 @@ Status status_of(const nb::python_error& error) {
   return nb::try_cast(nb::getattr(status, "value", nb::none()), number) ? static_cast<Status>(number) : Status::kFailed;
 }
 
+// Without the traceback, which ends in the lines of a caller that has nothing to do with it.
+std::string text_of(const nb::python_error& error) { return nb::str(error.value()).c_str(); }
+
 std::vector<std::string> in_words(const std::vector<Error>& errors) {
   std::vector<std::string> all;
   for (const Error& error : errors) all.push_back(error.text());
@@ -91,7 +94,7 @@ class PythonRegistration {
         handles_[++last_] = add_(address, nbytes, "device");
         return last_;
       } catch (nb::python_error& error) {
-        return Error{Status::kFailed, error.what()};
+        return Error{Status::kFailed, text_of(error)};
       }
     }
     Result<void> drop(std::uint64_t number) {
@@ -103,7 +106,7 @@ class PythonRegistration {
         drop_(found->second);
       } catch (nb::python_error& error) {
         const Status status = status_of(error);
-        if (status != Status::kClosed && status != Status::kNotFound) return Error{status, error.what()};
+        if (status != Status::kClosed && status != Status::kNotFound) return Error{status, text_of(error)};
       }
       handles_.erase(number);
       return {};
