@@ -47,6 +47,7 @@ function(onesided_test name)
   endif()
   add_executable(${name} ${TEST_SOURCES})
   onesided_target_defaults(${name})
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # a quarter less to compile; what they test is -O3
   target_link_libraries(${name} PRIVATE ${TEST_LINK} GTest::gmock GTest::gtest_main Threads::Threads)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT})
