@@ -44,7 +44,7 @@ def checks(deep: bool = False) -> list[Check]:
     listed = [
         Check("tidy", [sys.executable, "tools/tidy.py"]),
         Check("clang-format", [tool("clang-format"), "--dry-run", "-Werror", *_sources(".cc", ".h")]),
-        Check("ruff", [tool("ruff"), "check", "--quiet", "python", "tools", "tests", "bench"]),
+        Check("ruff", [tool("ruff"), "check", "--quiet", "python", "tools", "tests", "bench", "examples"]),
         Check("codespell", [tool("codespell")]),
         Check("mypy", [str(PYTHON), "-m", "mypy", "python/onesided", "tools"]),
     ]
