@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 
 #include "ascend_sim/ops/cast.h"
 #include "ascend_sim/ops/strided.h"
@@ -23,16 +24,15 @@ struct Tensor {
   template <typename T>
   std::vector<T> values() const {
     std::vector<T> out(bytes.size() / sizeof(T));
-    std::memcpy(out.data(), bytes.data(), out.size() * sizeof(T));
+    if (!out.empty()) std::memcpy(out.data(), bytes.data(), out.size() * sizeof(T));
     return out;
   }
 };
 
 template <typename T>
 Tensor tensor(DataType type, Dims dims, const std::vector<T>& values) {
-  Tensor made{type, std::move(dims), std::vector<std::byte>(values.size() * sizeof(T))};
-  std::memcpy(made.bytes.data(), values.data(), made.bytes.size());
-  return made;
+  const auto bytes = std::as_bytes(std::span(values));
+  return {type, std::move(dims), {bytes.begin(), bytes.end()}};
 }
 
 Tensor numbers(Dims dims) {
