@@ -62,8 +62,7 @@ void Event::hold(const Stream& stream, std::uint64_t mark) {
   // A mark may be lost for ever (a seeded fault, a stream that nobody works off): an abort of the waiting stream, which
   // does not know this event, must still end the wait.
   constexpr int kLookForAbortsEveryMs = 20;
-  const std::uint64_t aborts = stream.aborts();
-  while (!wait_for(mark, Deadline::after_ms(kLookForAbortsEveryMs)) && stream.aborts() == aborts) {
+  while (!wait_for(mark, Deadline::after_ms(kLookForAbortsEveryMs)) && !stream.work_aborted()) {
   }
 }
 

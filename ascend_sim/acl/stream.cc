@@ -38,6 +38,7 @@ void Stream::run() {
     if (queue_.empty()) break;
     Work work = std::move(queue_.front());
     queue_.pop_front();
+    work_aborted_ = false;
     lock.unlock();
     faults().delay_work();
     if (const AclError code = work()) device_.poison(code, take_recent_error());
@@ -68,9 +69,11 @@ bool Stream::idle() {
 }
 
 void Stream::abort() {
-  aborts_.fetch_add(1, std::memory_order_acq_rel);
   std::deque<Work> dropped;  // destroyed outside the lock: work may hold memory
   MutexLock lock(mutex_);
+  // T0: work is taken, and asks a moment later whether it was aborted | T1: abort(). Both in one section with the
+  // queue, so that work is either still in it or hears of the abort.
+  work_aborted_ = true;
   dropped.swap(queue_);
   finished_ += dropped.size();
   progressed_.notify_all();

@@ -40,8 +40,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool idle();
   // Takes away what has not begun, and ends a wait for an event that is running.
   void abort();
-  // Changes with every abort(): work that waits looks whether it still should.
-  std::uint64_t aborts() const { return aborts_.load(std::memory_order_acquire); }
+  // For work that waits: abort() came after this piece of work was taken.
+  bool work_aborted() const { return work_aborted_.load(std::memory_order_acquire); }
   // No more work; the worker ends once the queue is empty. Does not wait.
   void close();
 
@@ -52,7 +52,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   DeviceState& device_;
   const int id_;
   const std::uint32_t flags_;
-  std::atomic<std::uint64_t> aborts_{0};
+  std::atomic<bool> work_aborted_{false};  // of the work that runs; written under mutex_
 
   Mutex mutex_;
   CondVar work_or_close_;

@@ -379,17 +379,18 @@ TYPED_TEST(VendorProgram, FinalizeEndsCallsOfOtherThreads) {
   typename TypeParam::Engine owner, client;
   const std::string remote = this->start(owner, kAuto);
   this->start(client, kAuto);
-  std::vector<std::uint8_t> ours(1 << 20), theirs(1 << 20);
+  constexpr std::size_t kThreads = 3;
+  std::vector<std::uint8_t> theirs(1 << 20), ours(kThreads * theirs.size());
   ASSERT_EQ(this->add(owner, theirs.data(), theirs.size(), this->kHost), kSuccess);
   ASSERT_EQ(this->add(client, ours.data(), ours.size(), this->kHost), kSuccess);
   std::atomic<int> succeeded = 0;
   std::vector<std::thread> threads;
-  for (int i = 0; i < 3; ++i)
-    threads.emplace_back([&] {
+  for (std::size_t i = 0; i < kThreads; ++i)
+    threads.emplace_back([&, target = ours.data() + i * theirs.size()] {
       std::uint32_t code = kSuccess;
       while (code == kSuccess) {
-        code = client.TransferSync(remote.c_str(), this->kRead, {this->item(ours.data(), theirs.data(), ours.size())},
-                                   kMs);
+        code =
+            client.TransferSync(remote.c_str(), this->kRead, {this->item(target, theirs.data(), theirs.size())}, kMs);
         if (code == kSuccess) ++succeeded;
       }
       EXPECT_EQ(code, kFailed);
