@@ -15,7 +15,7 @@ _CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 def run(*, seconds: int | None = None, runs: int | None = None) -> Tally:
     """Builds the fuzzers and runs each for `seconds`, or for a fixed number of inputs. A finding is a failure."""
     apt.require(apt.FUZZ)
-    package.build("fuzz", title="Build the fuzzers")
+    package.build("fuzz", "onesided_fuzzers", title="Build the fuzzers")
     programs = sorted(path for path in (BUILD / "fuzz").rglob("*_fuzz") if path.is_file())
     if not programs:
         print("  no fuzzer was built")
