@@ -22,6 +22,11 @@ Error invalid(std::string_view text, std::string_view why) {
                fmt::format("engine address '{}': {}; write 'ip:port', '[ipv6]:port' or 'host:port'", text, why));
 }
 
+// inet_pton for text that may hold zero bytes, at which a C string would end.
+bool read_address(int family, std::string_view text, void* into) {
+  return text.find('\0') == std::string_view::npos && ::inet_pton(family, std::string(text).c_str(), into) == 1;
+}
+
 std::optional<std::uint16_t> parse_port(std::string_view text) {
   std::uint32_t port = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), port);
@@ -36,7 +41,7 @@ bool plausible_name(std::string_view host) {
   // "1.2.3" and "300.0.0.1": some resolvers read the first as 1.2.0.3. An address is four numbers or it is none.
   in_addr ignored{};
   const bool digits = std::ranges::all_of(host, [](unsigned char c) { return (c >= '0' && c <= '9') || c == '.'; });
-  if (digits) return ::inet_pton(AF_INET, std::string(host).c_str(), &ignored) == 1;
+  if (digits) return read_address(AF_INET, host, &ignored);
   return std::ranges::all_of(host, [](unsigned char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' ||
            c == '_';
@@ -46,10 +51,9 @@ bool plausible_name(std::string_view host) {
 // "::1" or "fe80::1%lo".
 std::optional<SocketAddress> parse_ipv6(std::string_view host) {
   const auto percent = host.find('%');
-  const std::string address(host.substr(0, percent));
   sockaddr_in6 in6{};
   in6.sin6_family = AF_INET6;
-  if (::inet_pton(AF_INET6, address.c_str(), &in6.sin6_addr) != 1) return std::nullopt;
+  if (!read_address(AF_INET6, host.substr(0, percent), &in6.sin6_addr)) return std::nullopt;
   if (percent != std::string_view::npos) {
     const std::string scope(host.substr(percent + 1));
     if (scope.empty() || scope.size() >= IF_NAMESIZE) return std::nullopt;
@@ -77,7 +81,7 @@ std::optional<SocketAddress> parse_ipv6(std::string_view host) {
 bool plausible_ipv6(std::string_view host) {
   const auto percent = host.find('%');
   in6_addr ignored{};
-  if (::inet_pton(AF_INET6, std::string(host.substr(0, percent)).c_str(), &ignored) != 1) return false;
+  if (!read_address(AF_INET6, host.substr(0, percent), &ignored)) return false;
   if (percent == std::string_view::npos) return true;
   const auto scope = host.substr(percent + 1);
   return !scope.empty() && scope.size() < IF_NAMESIZE &&
@@ -151,7 +155,7 @@ Result<SocketAddress> resolve_numeric(const Endpoint& endpoint) {
   SocketAddress out;
   sockaddr_in in4{};
   in4.sin_family = AF_INET;
-  if (::inet_pton(AF_INET, endpoint.host.c_str(), &in4.sin_addr) == 1) {
+  if (read_address(AF_INET, endpoint.host, &in4.sin_addr)) {
     std::memcpy(&out.storage, &in4, sizeof in4);
     out.length = sizeof in4;
   } else if (const auto in6 = parse_ipv6(endpoint.host)) {

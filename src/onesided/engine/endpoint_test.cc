@@ -42,6 +42,12 @@ TEST(Endpoint, RefusesTheRest) {
   }
 }
 
+TEST(Endpoint, ZeroBytesDoNotEndAnAddress) {
+  using namespace std::string_view_literals;
+  for (const auto text : {"::\0x"sv, "::1\0"sv, "[::1\0]:5"sv, "[fe80::1%lo\0]:5"sv, "127.0.0.1\0:5"sv, "host\0:5"sv})
+    EXPECT_EQ(Endpoint::parse(text).status(), Status::kParamInvalid) << text;
+}
+
 TEST(Endpoint, OneAddressHasOneSpelling) {
   const auto spelling = [](const char* text) {
     const auto address = resolve_numeric(*Endpoint::parse(text));
