@@ -212,10 +212,10 @@ Result<std::shared_ptr<Reading>> Fetches::post(const FetchSpec& spec, const Obje
                                                const std::vector<ReadItem>& items, Fetch& fetch) {
   if (!fetch.begin_posting()) return Error{Status::kCancelled, "aborted before anything had moved"};
   auto posted = engine_.read(spec.engine_id, object.regions, items, spec.transfer_timeout_ms);
-  std::shared_ptr<Reading> reading;
-  if (posted) reading = *std::move(posted);
+  const auto failed = posted.ok() ? std::nullopt : std::optional(posted.error());
+  const std::shared_ptr<Reading> reading = failed ? nullptr : *std::move(posted);
   fetch.end_posting(reading);
-  if (!posted) return posted.error();
+  if (failed) return *failed;
   return reading;
 }
 
