@@ -68,7 +68,7 @@ TEST(Fd, ClosesOnce) {
   Fd copy = writer.duplicate();
   EXPECT_TRUE(copy.valid());
   writer = std::move(copy);
-  EXPECT_FALSE(copy.valid());
+  EXPECT_FALSE(copy.valid());  // NOLINT(bugprone-use-after-move): that is the question
   EXPECT_EQ(::write(writer.get(), "x", 1), 1);
 }
 

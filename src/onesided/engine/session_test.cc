@@ -251,7 +251,7 @@ TEST(Session, ClosingAnEngineEndsConnectsUnderWay) {
   EXPECT_EQ(timed_out.status(), Status::kTimeout);
   std::thread caller([&] { EXPECT_EQ(a.sessions->connect(id, Deadline::never()).status(), Status::kClosed); });
   // The accept below returns once that connect is on its way (the first is in the queue before it).
-  Fd(::accept(silent.get(), nullptr, nullptr));
+  const Fd first(::accept(silent.get(), nullptr, nullptr));
   const Fd second(::accept(silent.get(), nullptr, nullptr));
   a.sessions->close();
   caller.join();

@@ -371,10 +371,9 @@ TEST_F(PoolTest, HistoryAndSnapshotTellWhatHappened) {
 }
 
 TEST_F(PoolTest, BlocksLeftBehindAreLeakedNotPulledAway) {
-  void* block = nullptr;
   {
     auto pool = make();
-    block = pool->allocate(2 * kMiB).value().address;
+    ASSERT_TRUE(pool->allocate(2 * kMiB).ok());
     ASSERT_TRUE(pool->free(pool->allocate(4 * kMiB).value().address).ok());
   }
   EXPECT_EQ(device_.used_bytes(), 2 * kMiB);
