@@ -116,6 +116,8 @@ class Engine {
   struct Core;
   explicit Engine(std::unique_ptr<Core> core);
   Result<void> enter() const;
+  // What to tell of a refused plan: CLOSED when close() came meanwhile, which takes all memory away.
+  Error refusal(const Error& error) const;
   static Result<Deadline> deadline_of(TimeoutMs timeout_ms);
   std::optional<Error> run_inline(Peer& peer, Op op, const Plan& plan);
   std::shared_ptr<Transfer> start(PeerUse use, Op op, const TransferList& list, Plan& plan, Deadline deadline,

@@ -113,6 +113,11 @@ std::optional<Error> wait_for(Transfer& transfer, Engine::TimeoutMs timeout_ms, 
 
 }  // namespace
 
+Error Engine::refusal(const Error& error) const {
+  const auto open = enter();
+  return open.ok() ? error : open.error();
+}
+
 std::optional<Error> Engine::run_inline(Peer& peer, Op op, const Plan& plan) {
   const auto& part = plan.parts[0];
   auto& link = *std::get<std::unique_ptr<CopyLink>>(part.link->link);
@@ -151,7 +156,8 @@ Result<void> Engine::transfer_sync(std::string_view remote_id, Op op, const Tran
   ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
   if (auto done = move_single(*core_->registry, *use, op, list, deadline)) return *std::move(done);
   Plan plan;
-  ONESIDED_TRY(make_plan(*core_->registry, *use, op, list, deadline, plan));
+  if (const auto planned = make_plan(*core_->registry, *use, op, list, deadline, plan); !planned.ok())
+    return refusal(planned.error());
   if (fits_inline(plan)) {
     if (auto error = run_inline(*use, op, plan)) return *error;
     return {};
@@ -174,7 +180,7 @@ Result<std::shared_ptr<Transfer>> Engine::transfer_async(std::string_view remote
   auto planned = make_plan(*core_->registry, *use, op, list, deadline, plan);
   auto items = [&] { return std::vector<TransferItem>(list.items.begin(), list.items.end()); };
   if (planned.status() == Status::kStale) return Transfer::refused(op, items(), planned.error());
-  ONESIDED_TRY(planned);
+  if (!planned.ok()) return refusal(planned.error());
   // One that fails is done again as a transfer, for what each item did.
   if (fits_inline(plan) && !run_inline(*use, op, plan)) return Transfer::arrived(op, items());
   if (!core_->outstanding.take(core_->options.max_outstanding, deadline))
