@@ -86,7 +86,7 @@ void send_notify(const PyEngine& self, const std::string& remote_id, nb::str nam
   Py_buffer buffer;
   if (PyObject_GetBuffer(message.ptr(), &buffer, PyBUF_SIMPLE) != 0) {
     PyErr_Clear();
-    throw RaisedError(Error(Status::kParamInvalid, "send_notify: the message must be bytes"));
+    raise_invalid("send_notify: the message must be bytes");
   }
   const std::string message_bytes(static_cast<const char*>(buffer.buf), static_cast<std::size_t>(buffer.len));
   PyBuffer_Release(&buffer);
@@ -104,10 +104,7 @@ void bind_values(nb::module_& module) {
   nb::class_<Handle>(module, "MemHandle", "Registered memory, as register_mem() returned it.")
       .def(
           "__eq__", [](const Handle& a, const Handle& b) { return a.handle == b.handle; }, nb::is_operator())
-      .def("__hash__",
-           [](const Handle& a) {
-             return std::hash<std::uint64_t>()(std::uint64_t{a.handle.key.index} << 32 | a.handle.key.generation);
-           })
+      .def("__hash__", [](const Handle& a) { return std::hash<std::uint64_t>()(number_of(a.handle)); })
       .def("__repr__", [](const Handle& a) {
         return fmt::format("MemHandle({}.{})", a.handle.key.index, a.handle.key.generation);
       });
@@ -117,9 +114,8 @@ std::map<std::string, std::string> options_of(const std::optional<nb::dict>& giv
   std::map<std::string, std::string> options;
   for (const auto& [name, value] : given.value_or(nb::dict())) {
     if (!nb::isinstance<nb::str>(name) || !nb::isinstance<nb::str>(value))
-      throw RaisedError(Error(Status::kParamInvalid,
-                              fmt::format("option {}: {}: names and values are strings, \"{}\"", nb::repr(name).c_str(),
-                                          nb::repr(value).c_str(), nb::str(value).c_str())));
+      raise_invalid(fmt::format("option {}: {}: names and values are strings, \"{}\"", nb::repr(name).c_str(),
+                                nb::repr(value).c_str(), nb::str(value).c_str()));
     options[nb::cast<std::string>(name)] = nb::cast<std::string>(value);
   }
   return options;

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <exception>
+#include <string>
 #include <utility>
 
 #include "onesided/base/result.h"
@@ -20,6 +21,11 @@ class RaisedError : public std::exception {
  private:
   Error error_;
 };
+
+// Raises EngineError PARAM_INVALID. With or without the interpreter lock.
+[[noreturn]] inline void raise_invalid(std::string text) {
+  throw RaisedError(Error(Status::kParamInvalid, std::move(text)));
+}
 
 // The value, or raises EngineError. With or without the interpreter lock.
 template <typename T>

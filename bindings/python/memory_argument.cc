@@ -12,16 +12,14 @@ namespace nb = nanobind;
 namespace onesided::python {
 namespace {
 
-[[noreturn]] void bad(const std::string& text) { throw RaisedError(Error(Status::kParamInvalid, text)); }
-
 MemType type_of(nb::handle type) {
   if (MemType value{}; nb::try_cast(type, value)) return value;
   if (std::string name; nb::try_cast(type, name)) {
     if (name == "host") return MemType::kHost;
     if (name == "device") return MemType::kDevice;
-    bad(fmt::format("memory type \"{}\": expected \"host\" or \"device\"", name));
+    raise_invalid(fmt::format("memory type \"{}\": expected \"host\" or \"device\"", name));
   }
-  bad("the memory type must be \"host\", \"device\" or a MemType");
+  raise_invalid("the memory type must be \"host\", \"device\" or a MemType");
 }
 
 std::uint64_t word_of(nb::handle value, const char* what) {
@@ -30,15 +28,16 @@ std::uint64_t word_of(nb::handle value, const char* what) {
   const auto index = nb::steal(PyNumber_Index(value.ptr()));
   PyErr_Clear();
   if (index.is_valid() && nb::try_cast(index, word)) return word;
-  bad(fmt::format("{} must be an integer from 0 to 2^64 - 1", what));
+  raise_invalid(fmt::format("{} must be an integer from 0 to 2^64 - 1", what));
 }
 
 MemoryArgument of_tensor(nb::handle tensor) {
   if (!nb::cast<bool>(tensor.attr("is_contiguous")()))
-    bad("the tensor is not contiguous: its bytes are no single range; register tensor.contiguous(), or its storage");
+    raise_invalid(
+        "the tensor is not contiguous: its bytes are no single range; register tensor.contiguous(), or its storage");
   const auto device = nb::cast<std::string>(tensor.attr("device").attr("type"));
   if (device != "cpu" && device != "npu")
-    bad(fmt::format("a tensor on {}: only cpu and npu memory can be registered", device));
+    raise_invalid(fmt::format("a tensor on {}: only cpu and npu memory can be registered", device));
   return {nb::cast<std::uint64_t>(tensor.attr("data_ptr")()), nb::cast<std::uint64_t>(tensor.attr("nbytes")),
           device == "cpu" ? MemType::kHost : MemType::kDevice, nb::borrow(tensor)};
 }
@@ -51,14 +50,13 @@ MemoryArgument of_object(nb::handle memory) {
   // A view that is held keeps resizable objects (bytearray, array.array) from moving their memory.
   auto view = nb::steal(PyMemoryView_FromObject(memory.ptr()));
   PyErr_Clear();
-  if (!view.is_valid()) bad("memory to register is (addr, nbytes), a tensor, or an object with the buffer protocol");
+  if (!view.is_valid())
+    raise_invalid("memory to register is (addr, nbytes), a tensor, or an object with the buffer protocol");
   const Py_buffer* buffer = PyMemoryView_GET_BUFFER(view.ptr());
-  if (!PyBuffer_IsContiguous(buffer, 'C')) bad("the array is not contiguous: its bytes are no single range");
+  if (!PyBuffer_IsContiguous(buffer, 'C')) raise_invalid("the array is not contiguous: its bytes are no single range");
   return {reinterpret_cast<std::uint64_t>(buffer->buf), static_cast<std::uint64_t>(buffer->len), MemType::kHost,
           std::move(view)};
 }
-
-std::uint64_t key_of(const MemHandle& handle) { return std::uint64_t{handle.key.index} << 32 | handle.key.generation; }
 
 }  // namespace
 
@@ -66,19 +64,19 @@ MemoryArgument MemoryArgument::from(nb::handle memory, nb::handle nbytes, nb::ha
   if (!nbytes.is_none())
     return {word_of(memory, "addr"), word_of(nbytes, "nbytes"), type.is_none() ? MemType::kHost : type_of(type),
             nb::none()};
-  if (PyLong_Check(memory.ptr())) bad("an address needs nbytes beside it");
+  if (PyLong_Check(memory.ptr())) raise_invalid("an address needs nbytes beside it");
   auto argument = of_object(memory);
   if (!type.is_none() && type_of(type) != argument.type)
-    bad(fmt::format("that memory is {}", argument.type == MemType::kHost ? "\"host\"" : "\"device\""));
+    raise_invalid(fmt::format("that memory is {}", argument.type == MemType::kHost ? "\"host\"" : "\"device\""));
   return argument;
 }
 
 void RegisteredObjects::keep(const MemHandle& handle, nb::object owner) {
-  if (!owner.is_none()) owners_[key_of(handle)].push_back(std::move(owner));
+  if (!owner.is_none()) owners_[number_of(handle)].push_back(std::move(owner));
 }
 
 void RegisteredObjects::let_go(const MemHandle& handle) {
-  const auto at = owners_.find(key_of(handle));
+  const auto at = owners_.find(number_of(handle));
   if (at == owners_.end()) return;
   const auto last = std::move(at->second.back());
   at->second.pop_back();

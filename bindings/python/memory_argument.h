@@ -25,6 +25,11 @@ struct MemoryArgument {
   static MemoryArgument from(nanobind::handle memory, nanobind::handle nbytes, nanobind::handle type);
 };
 
+// Tells the registrations of one engine apart.
+inline std::uint64_t number_of(const MemHandle& handle) {
+  return std::uint64_t{handle.key.index} << 32 | handle.key.generation;
+}
+
 // The objects whose memory an engine has registered. Under the interpreter lock.
 class RegisteredObjects {
  public:

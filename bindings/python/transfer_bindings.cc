@@ -27,7 +27,7 @@ struct Request {
 Op op_of(std::string_view name) {
   if (name == "READ") return Op::kRead;
   if (name == "WRITE") return Op::kWrite;
-  throw RaisedError(Error(Status::kParamInvalid, fmt::format("op \"{}\": expected \"READ\" or \"WRITE\"", name)));
+  raise_invalid(fmt::format("op \"{}\": expected \"READ\" or \"WRITE\"", name));
 }
 
 nb::object status_or_raise(const Request& request, const std::shared_ptr<Engine>& engine) {

@@ -12,26 +12,24 @@ namespace nb = nanobind;
 namespace onesided::python {
 namespace {
 
-[[noreturn]] void bad(const std::string& text) { throw RaisedError(Error(Status::kParamInvalid, text)); }
-
 std::uint64_t number_of(PyObject* value, Py_ssize_t row, const char* what) {
   if (PyLong_CheckExact(value)) [[likely]] {
     const unsigned long long number = PyLong_AsUnsignedLongLong(value);
     if (number != ~0ULL || !PyErr_Occurred()) return number;
     PyErr_Clear();
-    bad(fmt::format("item {}: {} must be from 0 to 2^64 - 1", row, what));
+    raise_invalid(fmt::format("item {}: {} must be from 0 to 2^64 - 1", row, what));
   }
   // numpy's integers and the like.
   const auto index = nb::steal(PyNumber_Index(value));
   if (!index.is_valid()) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
     PyErr_Clear();
-    bad(fmt::format("item {}: {} must be integers", row, what));
+    raise_invalid(fmt::format("item {}: {} must be integers", row, what));
   }
   const unsigned long long number = PyLong_AsUnsignedLongLong(index.ptr());
   if (number == ~0ULL && PyErr_Occurred()) {
     PyErr_Clear();
-    bad(fmt::format("item {}: {} must be from 0 to 2^64 - 1", row, what));
+    raise_invalid(fmt::format("item {}: {} must be from 0 to 2^64 - 1", row, what));
   }
   return number;
 }
@@ -42,19 +40,20 @@ bool is_word(const ArrayView& array) {
   return array->itemsize == 8 && std::strlen(format) == 1 && std::strchr("QqLlNn", *format);
 }
 
-// A copy: reading the numbers may run code of the caller's, which may change the list. Raises `text`, but for an
-// exception that iterating raised.
-nb::object tuple_of(PyObject* sequence, const std::string& text) {
+// A copy: reading the numbers may run code of the caller's, which may change the list. Raises what `expected` says, but
+// for an exception that iterating raised.
+template <typename Text>
+nb::object tuple_of(PyObject* sequence, const Text& expected) {
   auto tuple = nb::steal(PySequence_Tuple(sequence));
   if (tuple.is_valid()) return tuple;
   if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
   PyErr_Clear();
-  bad(text);
+  raise_invalid(expected());
 }
 
 std::vector<std::uint64_t> words_of(const ArrayView& array, std::size_t columns, const char* what) {
   if (!is_word(array) || array->ndim != 2 || array->shape[1] != static_cast<Py_ssize_t>(columns))
-    bad(fmt::format("an array of descriptors must be N x {} ({}) of dtype uint64", columns, what));
+    raise_invalid(fmt::format("an array of descriptors must be N x {} ({}) of dtype uint64", columns, what));
   std::vector<std::uint64_t> words;
   words.reserve(static_cast<std::size_t>(array->shape[0]) * columns);
   for (Py_ssize_t row = 0; row < array->shape[0]; ++row)
@@ -78,16 +77,17 @@ bool ArrayView::open(nb::handle object, int kind) {
 
 std::vector<std::uint64_t> rows_of(nb::handle rows, std::size_t columns, const char* what) {
   if (ArrayView array; array.open(rows, PyBUF_STRIDED_RO | PyBUF_FORMAT)) return words_of(array, columns, what);
-  const auto list =
-      tuple_of(rows.ptr(), fmt::format("expected a list of tuples ({}) or an N x {} array of uint64", what, columns));
+  const auto list = tuple_of(rows.ptr(), [&] {
+    return fmt::format("expected a list of tuples ({}) or an N x {} array of uint64", what, columns);
+  });
   const Py_ssize_t count = PyTuple_GET_SIZE(list.ptr());
   std::vector<std::uint64_t> words;
   words.reserve(static_cast<std::size_t>(count) * columns);
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* row = PyTuple_GET_ITEM(list.ptr(), i);
     const auto expected = [&] { return fmt::format("item {}: expected ({})", i, what); };
-    const auto tuple = PyTuple_CheckExact(row) ? nb::borrow(row) : tuple_of(row, expected());
-    if (PyTuple_GET_SIZE(tuple.ptr()) != static_cast<Py_ssize_t>(columns)) bad(expected());
+    const auto tuple = PyTuple_CheckExact(row) ? nb::borrow(row) : tuple_of(row, expected);
+    if (PyTuple_GET_SIZE(tuple.ptr()) != static_cast<Py_ssize_t>(columns)) raise_invalid(expected());
     for (std::size_t k = 0; k < columns; ++k)
       words.push_back(number_of(PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(k)), i, what));
   }
