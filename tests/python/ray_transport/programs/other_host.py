@@ -1,7 +1,7 @@
 """Ray over two "hosts": a head in one network namespace, a raylet in another, a veth cable between them. No local socket,
 no shared address: the actors reach each other over tcp alone, and the cluster's secret is the only proof of who they are.
 
-Started by test_hosts.py in namespaces of its own; tests/process/two_hosts.py has the cable."""
+Started by test_programs.py in namespaces of its own; tests/process/two_hosts.py has the cable."""
 
 import os
 import subprocess
