@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Why: the one entry to the house. Finds (or installs) a Python that fits and hands over to tools/verbs, which sets up
-# what the verb needs and runs it.
+# The one entry point. Finds (or installs) a Python that fits and hands over to tools/commands, which sets up
+# what the command needs and runs it.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")"
 
@@ -47,4 +47,4 @@ if ! python=$(find_python); then
 fi
 
 export PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1
-exec "$python" -m verbs "$@"
+exec "$python" -m commands "$@"

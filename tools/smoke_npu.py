@@ -1,4 +1,4 @@
-"""Why: nobody here has an NPU. This is what somebody who has one runs, and what they send us of it.
+"""Nobody here has an NPU. This is what somebody who has one runs, and what they send us of it.
 
     ./do smoke-npu [--json FILE] [--devices OWNER READER]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Why: the rules of the house that a machine can check are tests, not prose: layers, sizes, names, purposes, strays."""
+"""The rules of the project that a machine can check are tests, not prose: layers, sizes, names, purposes, strays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 FILE_STOP, FILE_TALK = 600, 400
 FUNCTION_STOP, FUNCTION_TALK = 100, 70
 
-# A room may include only itself and what stands here (ARCHITECTURE.md). Bindings and ascend_sim stand on node.
+# A module may include only itself and what stands here (ARCHITECTURE.md). Bindings and ascend_sim stand on node.
 _BASE = {"base"}
 _DEVICE = _BASE | {"device"}
-ROOMS = {
+MODULES = {
     "base": _BASE,
     "device": _DEVICE,
     "memory": _DEVICE | {"memory"},
@@ -26,7 +26,7 @@ ROOMS = {
     "engine": _DEVICE | {"wire", "transport", "engine"},
     "node": _DEVICE | {"wire", "transport", "engine", "memory", "node"},
 }
-# Rooms whose sub-folders are siblings: they show each other nothing, and only factory.h to node.
+# Modules whose sub-folders are siblings: they show each other nothing, and only factory.h to node.
 SIBLINGS = {"device", "transport"}
 
 FORBIDDEN_WORDS = {"util", "utils", "common", "helper", "helpers", "manager", "misc", "impl2"}
@@ -59,16 +59,16 @@ def _is_test(path: Path) -> bool:
     return path.parts[0] in ("tests", "bench") or path.stem.endswith("_test") or path.stem.endswith("_fuzz")
 
 
-def _room_of(path: Path) -> str | None:
-    """The room of a file: a folder of src/onesided, "bindings" or "ascend_sim"; None where no layer rule applies."""
+def _module_of(path: Path) -> str | None:
+    """The module of a file: a folder of src/onesided, "bindings" or "ascend_sim"; None where no layer rule applies."""
     if path.parts[:2] == ("src", "onesided") and len(path.parts) > 3:
         return path.parts[2]
     return path.parts[0] if path.parts[0] in ("bindings", "ascend_sim") else None
 
 
 def check_layers(path: Path, lines: list[str]) -> Iterator[Finding]:
-    """Includes obey the plan: rooms, siblings and their factories, no vendor header."""
-    room = _room_of(path)
+    """Includes obey the plan: modules, siblings and their factories, no vendor header."""
+    module = _module_of(path)
     for number, line in enumerate(lines, 1):
         match = INCLUDE.match(line)
         if not match:
@@ -86,11 +86,11 @@ def check_layers(path: Path, lines: list[str]) -> Iterator[Finding]:
         if path.parts[0] == "src" and target.startswith(("ascend_sim/", "bindings/")):
             yield Finding(str(path), number, "layers", f"{target} stands above src/onesided")
         parts = target.split("/")
-        if room is None or parts[0] != "onesided" or len(parts) < 3:
+        if module is None or parts[0] != "onesided" or len(parts) < 3:
             continue
-        if room in ROOMS and parts[1] in ROOMS and parts[1] not in ROOMS[room]:
-            allowed = ", ".join(sorted(ROOMS[room]))
-            yield Finding(str(path), number, "layers", f"{room} may not include {target} (it may use: {allowed})")
+        if module in MODULES and parts[1] in MODULES and parts[1] not in MODULES[module]:
+            allowed = ", ".join(sorted(MODULES[module]))
+            yield Finding(str(path), number, "layers", f"{module} may not include {target} (it may use: {allowed})")
         yield from _sibling_findings(path, number, target)
 
 
@@ -105,13 +105,13 @@ def _sibling_findings(path: Path, number: int, target: str) -> Iterator[Finding]
         yield Finding(str(path), number, "layers", f"{path.parts[3]} includes its sibling {backend}")
     elif parts[3] != "factory.h":
         yield Finding(str(path), number, "layers", f"{backend} shows only its factory.h, not {parts[3]}")
-    elif _room_of(path) in ROOMS and _room_of(path) != "node":
+    elif _module_of(path) in MODULES and _module_of(path) != "node":
         yield Finding(str(path), number, "layers", f"only node may name {backend}")
 
 
 def check_size(path: Path, lines: list[str]) -> Iterator[Finding]:
     if len(lines) > FILE_STOP:
-        yield Finding(str(path), len(lines), "size", f"{len(lines)} lines; the house stops at {FILE_STOP}")
+        yield Finding(str(path), len(lines), "size", f"{len(lines)} lines; the limit is {FILE_STOP}")
 
 
 def cpp_functions(lines: list[str]) -> Iterator[tuple[int, int]]:
@@ -165,8 +165,8 @@ def check_purpose(path: Path, lines: list[str], present: set[str]) -> Iterator[F
     if path.suffix == ".cc" and (beside & present or _is_test(path)):
         return
     first = next((line for line in lines if line.strip()), "")
-    if not first.startswith("// Why: "):
-        yield Finding(str(path), 1, "purpose", "starts without `// Why: ...`, the reason the file exists")
+    if not first.startswith("// "):
+        yield Finding(str(path), 1, "purpose", "starts without a comment that says what the file is for")
 
 
 def check_strays(path: Path, lines: list[str]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-// Why: the shapes and values of the public ACL C API that callers rely on, written down from its public facts. No
+// The shapes and values of the public ACL C API that callers rely on, written down from its public facts. No
 // vendor header is included anywhere in the simulator; sizes are asserted because callers were compiled against the
 // vendor's.
 #pragma once

@@ -1,4 +1,4 @@
-// Why: functions that unmodified binaries are linked against but that a simulator has nothing to do for. Each says so
+// Functions that unmodified binaries are linked against but that a simulator has nothing to do for. Each says so
 // (207000, its name logged once); nothing here pretends to have worked.
 #include "ascend_sim/acl/call.h"
 

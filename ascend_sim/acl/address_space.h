@@ -1,4 +1,4 @@
-// Why: device addresses are handed out in one deterministic, rising order, so that a replayed program sees the same
+// Device addresses are handed out in one deterministic, rising order, so that a replayed program sees the same
 // relative addresses (the oracle of the pool's tests), and a freed address does not come back soon: late uses show.
 #pragma once
 

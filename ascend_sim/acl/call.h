@@ -1,4 +1,4 @@
-// Why: every exported function enters through one door, so that tracing, seeded faults and the fork rule hold for all
+// Every exported function enters through one door, so that tracing, seeded faults and the fork rule hold for all
 // of them and none can forget.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: what the simulated machine looks like is decided by the environment, so that children and Ray workers see the
+// What the simulated machine looks like is decided by the environment, so that children and Ray workers see the
 // same machine. Read once; a value that cannot be understood makes every call fail with the reason.
 #pragma once
 

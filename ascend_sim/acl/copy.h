@@ -1,4 +1,4 @@
-// Why: a copy's pointers are checked when it is asked for, and its memory is kept until it is done.
+// A copy's pointers are checked when it is asked for, and its memory is kept until it is done.
 #pragma once
 
 #include <cstdint>

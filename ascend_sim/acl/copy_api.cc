@@ -1,4 +1,4 @@
-// Why: copies and fills of device memory, as the public ACL API names them.
+// Copies and fills of device memory, as the public ACL API names them.
 #include <cstring>
 
 #include "ascend_sim/acl/call.h"

@@ -1,4 +1,4 @@
-// Why: one simulated NPU: its capacity, counters, streams, and the error that sticks to it until it is reset.
+// One simulated NPU: its capacity, counters, streams, and the error that sticks to it until it is reset.
 #pragma once
 
 #include <atomic>

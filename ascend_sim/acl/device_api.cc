@@ -1,4 +1,4 @@
-// Why: devices, contexts and what the machine says of itself, as the public ACL API names them.
+// Devices, contexts and what the machine says of itself, as the public ACL API names them.
 #include <unistd.h>
 
 #include <atomic>

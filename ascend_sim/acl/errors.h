@@ -1,4 +1,4 @@
-// Why: a failing call leaves words behind (aclGetRecentErrMsg), and a function that cannot do what it says says so
+// A failing call leaves words behind (aclGetRecentErrMsg), and a function that cannot do what it says says so
 // once.
 #pragma once
 

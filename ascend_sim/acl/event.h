@@ -1,4 +1,4 @@
-// Why: events order streams against each other and the host. A record is a numbered mark in a stream; waiting means
+// Events order streams against each other and the host. A record is a numbered mark in a stream; waiting means
 // waiting for the number seen at the time of the call, so that a later record cannot delay an earlier wait.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: like the real driver's, the simulator's memory and threads do not survive fork(). A child must hear that in
+// Like the real driver's, the simulator's memory and threads do not survive fork(). A child must hear that in
 // words at its first call instead of hanging in a queue whose worker exists only in the parent.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: the functions of the public ACL API that the simulator has, declared in one place: the files that define them
+// The functions of the public ACL API that the simulator has, declared in one place: the files that define them
 // and the tests that call them agree, and a reader sees what there is. Handles are void*.
 #pragma once
 

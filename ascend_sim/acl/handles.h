@@ -1,4 +1,4 @@
-// Why: a program may hand back a handle that was destroyed, or never was one. Handles are numbers that never repeat,
+// A program may hand back a handle that was destroyed, or never was one. Handles are numbers that never repeat,
 // looked up here; a bad one is an error, not a crash.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: HBM belongs to the machine, not to a process: all processes of a user share each device's capacity, and what a
+// HBM belongs to the machine, not to a process: all processes of a user share each device's capacity, and what a
 // killed process held comes back. The books are a memfd that each process maps. It is found by name: every process that
 // keeps it open binds an abstract socket "onesided-sim/<uid>/<machine>/<pid>/<fd>", so that the kernel forgets the last
 // trace of the simulated machine together with its last process, however that died.

@@ -1,4 +1,4 @@
-// Why: how processes of one user find the memfd that holds the machine's books, without a file that could outlive them.
+// How processes of one user find the memfd that holds the machine's books, without a file that could outlive them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Why: what programs ask about the hardware itself: core counts, versions, utilisation, logs, the profiler.
+// What programs ask about the hardware itself: core counts, versions, utilisation, logs, the profiler.
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>

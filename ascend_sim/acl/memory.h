@@ -1,4 +1,4 @@
-// Why: every address a program can hold is known here: what memory it is, whose device, how much, which file is behind
+// Every address a program can hold is known here: what memory it is, whose device, how much, which file is behind
 // it. Copies check their ranges against it, exports find their file in it, and a wild pointer is an error with words.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: plain device and host memory: allocation by policy, sizes, what a pointer is.
+// Plain device and host memory: allocation by policy, sizes, what a pointer is.
 #include <fmt/core.h>
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-// Why: the one generic entry for operators by name. A call is checked whole, its host tensors are copied, its device
+// The one generic entry for operators by name. A call is checked whole, its host tensors are copied, its device
 // tensors are kept; then it is queued. What cannot run names itself.
 #include <pthread.h>
 

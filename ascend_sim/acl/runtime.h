@@ -1,4 +1,4 @@
-// Why: the one place where the parts of the simulated machine hang together for this process, and who each thread's
+// The one place where the parts of the simulated machine hang together for this process, and who each thread's
 // current device is.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: options that tune the hardware or its operator compiler. Nothing here is compiled, and CPU kernels are exact and
+// Options that tune the hardware or its operator compiler. Nothing here is compiled, and CPU kernels are exact and
 // deterministic, so an option changes no result; what was set is kept and answered, as the API promises.
 #include <cstring>
 #include <map>

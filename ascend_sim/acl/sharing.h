@@ -1,4 +1,4 @@
-// Why: one process's device memory in another: keys (IPC) and shareable handles (virtual memory). The books of who
+// One process's device memory in another: keys (IPC) and shareable handles (virtual memory). The books of who
 // offers what are on the machine's ledger; the memory itself is the owner's memfd, opened through /proc.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: memory across processes, as the public ACL API names it.
+// Memory across processes, as the public ACL API names it.
 #include <cstring>
 
 #include "ascend_sim/acl/call.h"

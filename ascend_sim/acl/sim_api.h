@@ -1,4 +1,4 @@
-// Why: what programs of this project ask of the simulator beyond the vendor's API: to find the file behind device
+// What programs of this project ask of the simulator beyond the vendor's API: to find the file behind device
 // memory (for other processes to map) and to look at the counters. Exported by libascendcl.so, found with dlsym; a real
 // libascendcl.so does not have these, which is how a program tells the two apart.
 #pragma once

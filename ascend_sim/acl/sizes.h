@@ -1,4 +1,4 @@
-// Why: sizes come from the environment as people write them.
+// Sizes come from the environment as people write them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Why: a stream is a queue that really runs on its own, in order, so that a program that forgets to synchronise is
+// A stream is a queue that really runs on its own, in order, so that a program that forgets to synchronise is
 // wrong here too.
 #pragma once
 

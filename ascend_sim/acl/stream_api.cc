@@ -1,4 +1,4 @@
-// Why: streams, events and host callbacks, as the public ACL API names them.
+// Streams, events and host callbacks, as the public ACL API names them.
 #include <limits>
 
 #include "ascend_sim/acl/call.h"

@@ -1,4 +1,4 @@
-// Why: operators by name speak in descriptors, buffers and attributes; these are their objects.
+// Operators by name speak in descriptors, buffers and attributes; these are their objects.
 #pragma once
 
 #include <cstddef>

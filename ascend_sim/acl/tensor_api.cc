@@ -1,4 +1,4 @@
-// Why: descriptors, buffers and attributes, as the public ACL API names them.
+// Descriptors, buffers and attributes, as the public ACL API names them.
 #include <fmt/core.h>
 
 #include "ascend_sim/acl/call.h"

@@ -1,4 +1,4 @@
-// Why: PyTorch's operators for npu tensors run on PyTorch's own CPU kernels. The library that arranges this belongs to
+// PyTorch's operators for npu tensors run on PyTorch's own CPU kernels. The library that arranges this belongs to
 // one torch version, so the runtime, which knows no torch, looks for the torch of this process and loads the fitting
 // one.
 #pragma once

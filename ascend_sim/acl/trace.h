@@ -1,4 +1,4 @@
-// Why: `onesided sim --trace FILE` shows what a program asked of the runtime and when: one JSON object a line.
+// `onesided sim --trace FILE` shows what a program asked of the runtime and when: one JSON object a line.
 #pragma once
 
 #include <atomic>

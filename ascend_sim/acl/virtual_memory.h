@@ -1,4 +1,4 @@
-// Why: addresses and memory apart: a program reserves a range, makes physical pieces, and maps them side by side, so
+// Addresses and memory apart: a program reserves a range, makes physical pieces, and maps them side by side, so
 // that one tensor can grow (torch_npu's expandable segments).
 #pragma once
 

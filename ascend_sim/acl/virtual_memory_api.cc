@@ -1,4 +1,4 @@
-// Why: virtual memory, as the public ACL API names it.
+// Virtual memory, as the public ACL API names it.
 #include "ascend_sim/acl/call.h"
 #include "ascend_sim/acl/functions.h"
 #include "ascend_sim/acl/ledger.h"

@@ -1,4 +1,4 @@
-// Why: faults are data: a line of text with a seed describes them, and the same line gives the same faults again.
+// Faults are data: a line of text with a seed describes them, and the same line gives the same faults again.
 #pragma once
 
 #include <cstdint>

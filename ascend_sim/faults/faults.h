@@ -1,4 +1,4 @@
-// Why: faults on demand, from a seed, so that a failure can be replayed. Nothing happens unless ONESIDED_SIM_FAULTS
+// Faults on demand, from a seed, so that a failure can be replayed. Nothing happens unless ONESIDED_SIM_FAULTS
 // asks.
 #pragma once
 

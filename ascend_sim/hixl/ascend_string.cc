@@ -1,4 +1,4 @@
-// Why: the string class of the vendor's API, all of libmetadef.so that programs use. Here alone its text is touched.
+// The string class of the vendor's API, all of libmetadef.so that programs use. Here alone its text is touched.
 #include <cstring>
 
 #include "vendor_abi.h"

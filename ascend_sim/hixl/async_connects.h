@@ -1,4 +1,4 @@
-// Why: ConnectAsync and DisconnectAsync must keep their order for one remote, run at once for different remotes, and
+// ConnectAsync and DisconnectAsync must keep their order for one remote, run at once for different remotes, and
 // say so when too many wait. That is a queue per remote over a few threads, whatever connecting means.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: an answer to a peer needs a connection towards it, which the program on this side never asked for. It is made
+// An answer to a peer needs a connection towards it, which the program on this side never asked for. It is made
 // when needed, used again while questions keep coming, and given up soon after; a connection of the program's own to
 // the same peer is the same one and is left alone.
 #pragma once

@@ -1,4 +1,4 @@
-// Why: two vendor-style engines must tell each other things our engine has no word for: which memory was registered
+// Two vendor-style engines must tell each other things our engine has no word for: which memory was registered
 // when they connected, that the driver refused some of it, and what to stage through which buffer. They do so in
 // notifications under one reserved name; the decoder is total, since a peer may send anything.
 #pragma once

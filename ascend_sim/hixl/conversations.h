@@ -1,4 +1,4 @@
-// Why: questions and answers between vendor-style engines travel as notifications of our engine, among those of the
+// Questions and answers between vendor-style engines travel as notifications of our engine, among those of the
 // program. One thread sorts them; answering may wait for a peer, so that is done by others.
 #pragma once
 

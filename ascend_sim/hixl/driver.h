@@ -1,4 +1,4 @@
-// Why: the driver's rule for device memory that other processes shall reach is asked of the driver itself, at connect,
+// The driver's rule for device memory that other processes shall reach is asked of the driver itself, at connect,
 // as the vendor's engine does; so a program hears the same refusal in the same words as on hardware.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: one initialized vendor-style engine: our engine, what is registered with it under the vendor's rules, and what
+// One initialized vendor-style engine: our engine, what is registered with it under the vendor's rules, and what
 // is known of each remote since the program connected to it. The rules: vendor_engine.h.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: the options of Initialize() are strings that programs write by hand. One place says which there are, what their
+// The options of Initialize() are strings that programs write by hand. One place says which there are, what their
 // values may be, and refuses the rest by name instead of ignoring it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: two options carry JSON. Their top level is all the simulator needs, so this reads one object and no more, and
+// Two options carry JSON. Their top level is all the simulator needs, so this reads one object and no more, and
 // reads it totally: every string is an object or is refused.
 #pragma once
 

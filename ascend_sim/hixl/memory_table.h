@@ -1,4 +1,4 @@
-// Why: what may be registered, and under which handle, follows the vendor's rules and not our engine's: the same range
+// What may be registered, and under which handle, follows the vendor's rules and not our engine's: the same range
 // twice is one handle, neighbours are separate, an unknown handle may be deregistered. This table knows those rules and
 // nothing of transfers.
 #pragma once

@@ -1,4 +1,4 @@
-// Why: registration has two owners with different rules: the vendor's table (what a program may do, and when it hears
+// Registration has two owners with different rules: the vendor's table (what a program may do, and when it hears
 // of a refusal) and our engine's registry (what can really be moved). They are kept in step here.
 #pragma once
 

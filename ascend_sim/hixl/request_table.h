@@ -1,4 +1,4 @@
-// Why: a vendor-style program asks for a request's state through an opaque handle until it hears an end, and never
+// A vendor-style program asks for a request's state through an opaque handle until it hears an end, and never
 // again; whoever asks again gets PARAM_INVALID. The record dies with that answer, so that nothing piles up.
 #pragma once
 

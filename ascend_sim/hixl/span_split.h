@@ -1,4 +1,4 @@
-// Why: one item of a vendor-style program may run across neighbouring registrations on either side; our engine wants
+// One item of a vendor-style program may run across neighbouring registrations on either side; our engine wants
 // each item inside one region on each. The items are cut here, and those that cannot be are told apart.
 #pragma once
 

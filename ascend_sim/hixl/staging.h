@@ -1,4 +1,4 @@
-// Why: with a buffer pool the vendor's engine moves host memory that was never registered, through buffers that were.
+// With a buffer pool the vendor's engine moves host memory that was never registered, through buffers that were.
 // The asking side owns the buffer; the side that has the other memory copies between it and its own buffer by one-sided
 // transfers of our engine. What a program names as memory and is none gives an error, not a fault.
 #pragma once

@@ -1,4 +1,4 @@
-// Why: programs built for Ascend call the engine through C++ classes of the vendor's libraries. These declarations give
+// Programs built for Ascend call the engine through C++ classes of the vendor's libraries. These declarations give
 // our own engine the same names, mangling, sizes and calling conventions, so that such a program finds it unchanged.
 // They are written from the public API's facts and from the symbols that the Mooncake wheel asks for; no vendor header
 // is included or copied.

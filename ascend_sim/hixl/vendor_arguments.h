@@ -1,4 +1,4 @@
-// Why: the two vendor classes take the same arguments under different type names. They are turned into ours here, and
+// The two vendor classes take the same arguments under different type names. They are turned into ours here, and
 // whatever a caller's enum does not define is refused instead of being cast.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: a vendor-style program small enough for Python: it does through the vendor's symbols what an Ascend program
+// A vendor-style program small enough for Python: it does through the vendor's symbols what an Ascend program
 // does, and shows what that program would see, the code and the driver's words. It is linked like any such program:
 // whichever libllm_datadist.so the search path gives is the one that answers, the vendor's or ours.
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// Why: adxl::AdxlEngine and hixl::Hixl are two names for one behaviour. It is written down and kept here: what the
+// Adxl::AdxlEngine and hixl::Hixl are two names for one behaviour. It is written down and kept here: what the
 // vendor's public documentation promises its callers, over our engine.
 //
 // The behaviour (codes are HIXL's; every failure also logs one line on stderr that says what, where and what to do):

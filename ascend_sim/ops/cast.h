@@ -1,4 +1,4 @@
-// Why: conversions between element types, with PyTorch's CPU results.
+// Conversions between element types, with PyTorch's CPU results.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Why: the operators that only move or fill memory, each as a function that checks a call and returns its work.
+// The operators that only move or fill memory, each as a function that checks a call and returns its work.
 #pragma once
 
 #include "ascend_sim/ops/operator.h"

@@ -1,4 +1,4 @@
-// Why: unmodified torch_npu reaches device memory also through "operators by name" (aclopCompileAndExecute). Those that
+// Unmodified torch_npu reaches device memory also through "operators by name" (aclopCompileAndExecute). Those that
 // move memory live here, in a table by name; everything else is routed to PyTorch's CPU kernels above (route_torch).
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: slicing, transposing, broadcasting and strided views are one thing: a copy between two strided boxes of equal
+// Slicing, transposing, broadcasting and strided views are one thing: a copy between two strided boxes of equal
 // shape.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: random operators must obey torch.npu's generators (manual_seed, get_rng_state), although CPU kernels draw the
+// Random operators must obey torch.npu's generators (manual_seed, get_rng_state), although CPU kernels draw the
 // numbers: each call seeds a CPU generator from the npu generator's seed and offset, and moves the offset on.
 #pragma once
 

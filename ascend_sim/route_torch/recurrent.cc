@@ -1,4 +1,4 @@
-// Why: for npu tensors PyTorch computes LSTM and GRU cells with fused kernels that its CPU does not have. Here they
+// For npu tensors PyTorch computes LSTM and GRU cells with fused kernels that its CPU does not have. Here they
 // are, in plain operators (which are routed), with what their derivatives need.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Why: operators that PyTorch's CPU does not have, given to npu tensors in terms of those it has.
+// Operators that PyTorch's CPU does not have, given to npu tensors in terms of those it has.
 #pragma once
 
 namespace onesided::sim {

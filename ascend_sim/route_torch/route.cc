@@ -1,4 +1,4 @@
-// Why: almost any model code runs on simulated npus because PyTorch's own CPU kernels compute for them, in place. One
+// Almost any model code runs on simulated npus because PyTorch's own CPU kernels compute for them, in place. One
 // boxed kernel stands in for nearly every operator that torch_npu registers.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>

@@ -1,4 +1,4 @@
-// Why: simulated device memory is host memory too, so a CPU kernel can work on an npu tensor in place. These are the
+// Simulated device memory is host memory too, so a CPU kernel can work on an npu tensor in place. These are the
 // two directions: a CPU tensor over the memory of an npu tensor, and an npu tensor for what a CPU kernel returned.
 #pragma once
 

@@ -1,2 +1,2 @@
-// Why: vendor libraries that binaries name as needed but of whose functions they use none, or look each up by name and
+// Vendor libraries that binaries name as needed but of whose functions they use none, or look each up by name and
 // do without. They exist under the vendor's names and hold nothing.

@@ -1,4 +1,4 @@
-"""Why: one producer and one consumer, the same for every way to move an object; only the method that gives it differs."""
+"""One producer and one consumer, the same for every way to move an object; only the method that gives it differs."""
 
 from __future__ import annotations
 

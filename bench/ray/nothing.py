@@ -1,4 +1,4 @@
-"""Why: the floor. A transport that moves nothing shows what Ray itself takes for the same calls."""
+"""The floor. A transport that moves nothing shows what Ray itself takes for the same calls."""
 
 from __future__ import annotations
 

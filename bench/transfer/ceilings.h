@@ -1,4 +1,4 @@
-// Why: every figure is a ratio to what the machine can do at best, measured in the same run: a copy over mapped memory,
+// Every figure is a ratio to what the machine can do at best, measured in the same run: a copy over mapped memory,
 // the system call with full vectors, a socket. Nothing here uses the engine.
 #pragma once
 

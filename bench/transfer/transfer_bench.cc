@@ -1,4 +1,4 @@
-// Why: READs between two processes beside what the machine can do at best, in one run: the same buffers, rounds of each
+// READs between two processes beside what the machine can do at best, in one run: the same buffers, rounds of each
 // in turn, bytes checked. One JSON object a line on stdout; bench/transfer/run.py makes the table.
 #include <fcntl.h>
 #include <fmt/format.h>

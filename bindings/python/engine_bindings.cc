@@ -1,4 +1,4 @@
-// Why: onesided.Engine for Python, exactly the verbs of the core; transfers and their requests are in
+// Onesided.Engine for Python, exactly the verbs of the core; transfers and their requests are in
 // transfer_bindings.cc. The interpreter lock is released wherever a call can wait or copy.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Why: onesided.Engine as Python owns it, for the bindings that build on an engine and must keep it alive.
+// Onesided.Engine as Python owns it, for the bindings that build on an engine and must keep it alive.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Why: exceptions are born here and nowhere else: an Error of the core becomes onesided.EngineError with its status.
+// Exceptions are born here and nowhere else: an Error of the core becomes onesided.EngineError with its status.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Why: Status and EngineError must exist before any other binding can raise.
+// Status and EngineError must exist before any other binding can raise.
 #include <nanobind/stl/string.h>
 
 #include "errors.h"

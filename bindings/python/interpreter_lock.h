@@ -1,4 +1,4 @@
-// Why: a thread may come back from the core when the interpreter has begun to end. CPython before 3.14 then ends that
+// A thread may come back from the core when the interpreter has begun to end. CPython before 3.14 then ends that
 // thread by unwinding its stack, which no C++ frame below expects: the process aborts. Ours sleeps instead, as CPython
 // itself does from 3.14 on.
 #pragma once

@@ -1,4 +1,4 @@
-// Why: a call that may wait for long must not keep a program from ending by Ctrl-C.
+// A call that may wait for long must not keep a program from ending by Ctrl-C.
 #pragma once
 
 #include <chrono>

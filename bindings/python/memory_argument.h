@@ -1,4 +1,4 @@
-// Why: what is registered is an address, or an object whose memory it is. An object is kept alive while it is
+// What is registered is an address, or an object whose memory it is. An object is kept alive while it is
 // registered: a temporary tensor must not be gone before the line ends.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: the Python face of the core. Thin: conversions, the interpreter lock, and the birth of exceptions.
+// The Python face of the core. Thin: conversions, the interpreter lock, and the birth of exceptions.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string_view.h>
 

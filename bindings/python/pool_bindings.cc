@@ -1,4 +1,4 @@
-// Why: host memory for Python programs: single exportable buffers (host_pool) and a growing pool of them (HostPool).
+// Host memory for Python programs: single exportable buffers (host_pool) and a growing pool of them (HostPool).
 // Whoever holds a view holds the memory: close() can never pull it away from under an array or a tensor.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

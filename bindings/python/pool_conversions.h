@@ -1,4 +1,4 @@
-// Why: pools show themselves to Python twice (host pools in _core, aligned NPU pools in the torch_npu extension); their
+// Pools show themselves to Python twice (host pools in _core, aligned NPU pools in the torch_npu extension); their
 // statistics, segments and callbacks look the same in both.
 #pragma once
 

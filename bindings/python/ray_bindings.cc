@@ -1,4 +1,4 @@
-// Why: the exchange (published objects, fetches) as Python's Ray transport drives it. Everything that may block lets go
+// The exchange (published objects, fetches) as Python's Ray transport drives it. Everything that may block lets go
 // of the interpreter lock; a fetch keeps its exchange alive.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>

@@ -1,4 +1,4 @@
-// Why: transfers for Python: what to move, the request that stands for it, and what became of it.
+// Transfers for Python: what to move, the request that stands for it, and what became of it.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>

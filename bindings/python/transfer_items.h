@@ -1,4 +1,4 @@
-// Why: what to move comes as a list of tuples, as an array without a Python object per item, or bound to descriptors.
+// What to move comes as a list of tuples, as an array without a Python object per item, or bound to descriptors.
 #pragma once
 
 #include <nanobind/nanobind.h>

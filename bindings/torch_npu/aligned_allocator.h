@@ -1,4 +1,4 @@
-// Why: torch_npu asks one replaceable object for all device memory. This one stands in front of the native allocator:
+// Torch_npu asks one replaceable object for all device memory. This one stands in front of the native allocator:
 // it serves what belongs to an aligned pool and forwards everything else, unchanged, so that without an aligned pool
 // the vendor's code runs. Every virtual that takes a pointer recognises ours: the native code would follow a null for
 // it.

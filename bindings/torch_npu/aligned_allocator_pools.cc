@@ -1,4 +1,4 @@
-// Why: torch_npu's pool protocol for aligned pools (create, begin, end, release), its caches, and graph captures.
+// Torch_npu's pool protocol for aligned pools (create, begin, end, release), its caches, and graph captures.
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 

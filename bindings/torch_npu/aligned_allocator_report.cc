@@ -1,4 +1,4 @@
-// Why: one picture of the device for torch_npu's users: the native allocator's numbers and ours added up, segments of
+// One picture of the device for torch_npu's users: the native allocator's numbers and ours added up, segments of
 // both in one snapshot, observers and trackers told of both.
 #include <fmt/format.h>
 

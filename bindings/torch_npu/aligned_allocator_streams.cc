@@ -1,4 +1,4 @@
-// Why: what happens to a block between its birth and its end: streams, collectives' handles, sharing with another
+// What happens to a block between its birth and its end: streams, collectives' handles, sharing with another
 // process, memory errors. Each is told ours from the native allocator's first.
 #include <c10/util/Exception.h>
 

@@ -1,4 +1,4 @@
-// Why: torch_npu knows a pool by id, by device and by a count of users, and hangs things on its blocks (a collective's
+// Torch_npu knows a pool by id, by device and by a count of users, and hangs things on its blocks (a collective's
 // work, a mark of unsafe memory, an export key); the core knows none of these. One object ties them together and stays
 // alive as long as anybody needs one of its blocks.
 #pragma once

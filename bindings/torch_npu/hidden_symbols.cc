@@ -1,4 +1,4 @@
-// Why: inline code in the wheel's headers calls seven functions that the wheel's library does not export. The vtable of
+// Inline code in the wheel's headers calls seven functions that the wheel's library does not export. The vtable of
 // NPUAllocator pulls them in, though the decorator overrides or never reaches that code (it forwards to the native
 // allocator, which has the real ones). Defined here, hidden, so that they can never stand in for the wheel's own.
 #include <string>

@@ -1,4 +1,4 @@
-// Why: what `onesided.npu` needs of the decorator. Names and meaning for users are in python/onesided/npu.
+// What `onesided.npu` needs of the decorator. Names and meaning for users are in python/onesided/npu.
 #include <c10/util/Exception.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>

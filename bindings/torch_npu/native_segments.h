@@ -1,4 +1,4 @@
-// Why: torch_npu's own allocator gives segments back without a word to whoever registered them. Its trace trackers do
+// Torch_npu's own allocator gives segments back without a word to whoever registered them. Its trace trackers do
 // hear of it before the memory goes, but under the allocator's lock, where no Python may run (a thread that holds the
 // interpreter lock may be waiting for that very lock). So native segments are registered with a C++ engine, which needs
 // neither.

@@ -1,4 +1,4 @@
-// Why: torch_npu's C++ MemPool has no room for an alignment. The Python side leaves a word for the very next pool that
+// Torch_npu's C++ MemPool has no room for an alignment. The Python side leaves a word for the very next pool that
 // this thread constructs.
 #pragma once
 

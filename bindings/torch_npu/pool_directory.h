@@ -1,4 +1,4 @@
-// Why: three questions are asked of all aligned pools: who has this id, who owns this address, and is there any at all
+// Three questions are asked of all aligned pools: who has this id, who owns this address, and is there any at all
 // (asked on every allocation and answered by one load).
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: torch_npu puts work into a task queue of its own before it reaches the runtime. A raw event or a raw free would
+// Torch_npu puts work into a task queue of its own before it reaches the runtime. A raw event or a raw free would
 // overtake what is still queued there, so the pool sees an NPU through torch_npu's eyes: events are NPUEvents, and the
 // queue is drained before memory goes back.
 #pragma once

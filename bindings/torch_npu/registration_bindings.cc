@@ -1,4 +1,4 @@
-// Why: segments are registered with engines that Python made. Those of aligned pools are announced with no lock held,
+// Segments are registered with engines that Python made. Those of aligned pools are announced with no lock held,
 // so any Python object will do as an engine; those of the native allocator go under its lock, so only our own engine
 // will.
 #include "registration_bindings.h"

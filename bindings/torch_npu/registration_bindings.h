@@ -1,4 +1,4 @@
-// Why: module.cc lists what Python sees; how segments are joined to an engine is a matter of its own.
+// Module.cc lists what Python sees; how segments are joined to an engine is a matter of its own.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Why: which pool does an allocation belong to? torch_npu tells when a pool begins and ends to receive allocations,
+// Which pool does an allocation belong to? torch_npu tells when a pool begins and ends to receive allocations,
 // with a filter (this thread, this stream, everybody). The innermost that matches wins, whether it is aligned or
 // native.
 #pragma once

@@ -1,4 +1,4 @@
-// Why: the one place where the wheel's headers come in, with the little they need around them. They are not
+// The one place where the wheel's headers come in, with the little they need around them. They are not
 // warning-free.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: the user's own allocator library under an aligned pool (NPUPluggableAllocator). Each segment goes back to the
+// The user's own allocator library under an aligned pool (NPUPluggableAllocator). Each segment goes back to the
 // function that made it, with the pointer and size it was made with, once.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: a library with hixl::Hixl's symbols that does as a test tells it: never completes, fails, forgets. The bytes it
+// A library with hixl::Hixl's symbols that does as a test tells it: never completes, fails, forgets. The bytes it
 // moves stay in this process.
 #include "fake_hixl.h"
 

@@ -1,4 +1,4 @@
-// Why: the test and the scripted vendor library agree here on what it shall do and what it has seen.
+// The test and the scripted vendor library agree here on what it shall do and what it has seen.
 #pragma once
 
 #include <algorithm>

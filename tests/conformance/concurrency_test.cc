@@ -1,4 +1,4 @@
-// Why: rule 9: any call from any thread. Run under ThreadSanitizer as well; the counts are chosen for that.
+// Rule 9: any call from any thread. Run under ThreadSanitizer as well; the counts are chosen for that.
 #include <algorithm>
 #include <array>
 #include <atomic>

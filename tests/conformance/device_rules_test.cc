@@ -1,4 +1,4 @@
-// Why: device memory that the host cannot touch, devices with an alignment rule, memory put together from chunks: the
+// Device memory that the host cannot touch, devices with an alignment rule, memory put together from chunks: the
 // same verbs, over devices that count and fail as told.
 #include <sys/mman.h>
 #include <unistd.h>

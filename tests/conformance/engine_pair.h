@@ -1,4 +1,4 @@
-// Why: every rule of the engine is one test, run over every transport; this is the ten lines a transport needs, and
+// Every rule of the engine is one test, run over every transport; this is the ten lines a transport needs, and
 // memory that notices when a byte lands beside it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: rules 1, 2 and 4: memory that is gone is never read, and nobody writes into memory that its owner took back.
+// Rules 1, 2 and 4: memory that is gone is never read, and nobody writes into memory that its owner took back.
 #include <sys/mman.h>
 
 #include <atomic>

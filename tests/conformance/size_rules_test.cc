@@ -1,4 +1,4 @@
-// Why: lengths beyond 4 GiB in one item, and notifications by the ten thousand: counts that only large numbers reach.
+// Lengths beyond 4 GiB in one item, and notifications by the ten thousand: counts that only large numbers reach.
 #include <sys/mman.h>
 
 #include <algorithm>

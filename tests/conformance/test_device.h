@@ -1,4 +1,4 @@
-// Why: engines over devices of the tests' own making: memory that the host cannot touch, that has a rule, that is put
+// Engines over devices of the tests' own making: memory that the host cannot touch, that has a rule, that is put
 // together from pieces.
 #pragma once
 

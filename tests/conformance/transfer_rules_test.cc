@@ -1,4 +1,4 @@
-// Why: what every transport owes to every transfer: right bytes, nothing beside them, every address checked.
+// What every transport owes to every transfer: right bytes, nothing beside them, every address checked.
 #include <algorithm>
 #include <numeric>
 #include <random>

@@ -1,4 +1,4 @@
-"""Why: ray-ascend has the other transport that moves npu tensors for Ray. Its tests drive the transport object itself: describe
+"""Ray-ascend has the other transport that moves npu tensors for Ray. Its tests drive the transport object itself: describe
 tensors, receive them, collect the garbage. Here the object is ours.
 
     python tests/fidelity/ray_ascend_suite.py PATH_OF_A_RAY_ASCEND_CHECKOUT [pytest arguments]

@@ -1,4 +1,4 @@
-"""Why: an oracle nobody here wrote. Ray's own tests of Ray Direct Transport run with this transport in the place of NIXL,
+"""An oracle nobody here wrote. Ray's own tests of Ray Direct Transport run with this transport in the place of NIXL,
 GLOO, NCCL, CUDA IPC and a transport of a user's: same objects, same aborts, same garbage collection, on host tensors.
 
     python tests/fidelity/ray_rdt_suite.py PATH_OF_A_RAY_CHECKOUT [pytest arguments]

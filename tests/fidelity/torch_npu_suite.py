@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Why: an oracle nobody here wrote. torch_npu's own tests of its allocator, streams, events and memory run on the
+"""An oracle nobody here wrote. torch_npu's own tests of its allocator, streams, events and memory run on the
 simulated runtime; the counts say how true the simulation is. Nothing of torch_npu is kept in this project: give the path
 of a checkout of https://github.com/Ascend/pytorch.
 

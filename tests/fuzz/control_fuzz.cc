@@ -1,4 +1,4 @@
-// Why: control messages have one spelling each: whatever decodes must encode to the same bytes.
+// Control messages have one spelling each: whatever decodes must encode to the same bytes.
 #include <algorithm>
 
 #include "fuzz_target.h"

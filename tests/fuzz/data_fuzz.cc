@@ -1,4 +1,4 @@
-// Why: what arrives on a data stream becomes addresses and lengths; whatever decodes must be within the limits and have
+// What arrives on a data stream becomes addresses and lengths; whatever decodes must be within the limits and have
 // one spelling.
 #include <algorithm>
 

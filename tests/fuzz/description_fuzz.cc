@@ -1,4 +1,4 @@
-// Why: descriptions come from files, queues and strangers; whatever decodes must encode to the same bytes. The fuzzer
+// Descriptions come from files, queues and strangers; whatever decodes must encode to the same bytes. The fuzzer
 // does not have to guess the checksum: it is put right for it.
 #include <algorithm>
 

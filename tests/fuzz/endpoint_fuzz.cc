@@ -1,4 +1,4 @@
-// Why: addresses are typed by people. What parses must print to something that parses to the same.
+// Addresses are typed by people. What parses must print to something that parses to the same.
 #include "fuzz_target.h"
 #include "onesided/base/check.h"
 #include "onesided/engine/endpoint.h"

@@ -1,4 +1,4 @@
-// Why: the bytes of a control connection, cut into reads at any place, before and after it is sealed: frames or an
+// The bytes of a control connection, cut into reads at any place, before and after it is sealed: frames or an
 // error, and never a frame that was not sealed where a seal is due.
 #include <sys/socket.h>
 

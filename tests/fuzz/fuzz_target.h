@@ -1,4 +1,4 @@
-// Why: what a fuzz target consists of, so that libFuzzer and our own seeded mutations run the very same code.
+// What a fuzz target consists of, so that libFuzzer and our own seeded mutations run the very same code.
 #pragma once
 
 #include <cstddef>

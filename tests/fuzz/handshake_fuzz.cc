@@ -1,4 +1,4 @@
-// Why: the first thing anybody on the network can say. Each message has one spelling, and nobody gets in over TCP
+// The first thing anybody on the network can say. Each message has one spelling, and nobody gets in over TCP
 // without the secret, whatever he says.
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Why: what Ray carries from an object's owner to its readers has been through other hands; whatever decodes must
+// What Ray carries from an object's owner to its readers has been through other hands; whatever decodes must
 // encode to the same bytes.
 #include <algorithm>
 

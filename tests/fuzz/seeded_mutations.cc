@@ -1,4 +1,4 @@
-// Why: CI has no time for libFuzzer; a fixed number of seeded mutations of valid inputs finds the coarse mistakes, and
+// CI has no time for libFuzzer; a fixed number of seeded mutations of valid inputs finds the coarse mistakes, and
 // the same ones on every machine.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-"""Why: the demo is the first thing a newcomer runs: whole, twice at once, and with Ctrl-C in the middle."""
+"""The demo is the first thing a newcomer runs: whole, twice at once, and with Ctrl-C in the middle."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Cable:
     def cut(self) -> None:
         run("ip", "link", "set", "near", "down")
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         run("ip", "link", "set", "near", "up")
 
     def peer(self, nbytes: int, options: dict[str, str], **wanted: Any) -> Peer:
@@ -177,7 +177,7 @@ def silence(cable: Cable) -> None:
         # A black hole: time is up, nobody answers.
         status, _ = status_of(near.connect, peer.id, timeout_ms=200)
         assert status in (Status.TIMEOUT, Status.NOT_CONNECTED), status
-        cable.mend()
+        cable.restore()
         near.connect(peer.id, timeout_ms=TEST_MS)
         near.transfer_sync(peer.id, "READ", whole, timeout_ms=TEST_MS)
         assert (target.data == 5).all()
@@ -193,7 +193,7 @@ def interruption(cable: Cable) -> None:
         cable.cut()
         for op in ("READ", "WRITE"):
             assert status_of(near.transfer_sync, peer.id, op, whole, timeout_ms=100)[0] == Status.TIMEOUT
-        cable.mend()
+        cable.restore()
         near.transfer_sync(peer.id, "READ", whole, timeout_ms=TEST_MS)
         # The WRITE that was given up did not get there late.
         assert (target.data == 6).all()

@@ -1,4 +1,4 @@
-"""Why: somebody without torch installs the wheel and moves bytes. Run by `./do test --all` in a virtual environment
+"""Somebody without torch installs the wheel and moves bytes. Run by `./do test --all` in a virtual environment
 that holds the wheel, its dependencies and pytest, and nothing else."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Why: torch_npu's C++ code (collectives, sharing with other processes, memory-error recovery, graph trees) calls
+// Torch_npu's C++ code (collectives, sharing with other processes, memory-error recovery, graph trees) calls
 // virtuals of the allocator that Python cannot reach, or only where the hardware is. The tests call them from here,
 // through the same exported pointer and on real blocks: what a virtual that follows a foreign pointer does is a crash.
 // A plain C interface for ctypes; what a call threw is told by probe_error().

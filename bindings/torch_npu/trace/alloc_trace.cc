@@ -1,4 +1,4 @@
-// Why: malloc and free cost well under a microsecond; asked for through Python they would cost three. The same trace
+// Malloc and free cost well under a microsecond; asked for through Python they would cost three. The same trace
 // runs here, in C++, on torch_npu's current allocator: native, decorated, or with an aligned pool open.
 #include <time.h>
 

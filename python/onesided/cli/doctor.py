@@ -1,4 +1,4 @@
-"""Why: a newcomer's machine is never quite the one we tested. The doctor says what it can do, why not more, and what to
+"""A newcomer's machine is never quite the one we tested. The doctor says what it can do, why not more, and what to
 do about it. Standard library only, and it needs neither torch nor the built core."""
 
 from __future__ import annotations

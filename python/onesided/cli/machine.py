@@ -1,4 +1,4 @@
-"""Why: the doctor and the demo's first look ask a machine the same questions. Standard library only: the answers are
+"""The doctor and the demo's first look ask a machine the same questions. Standard library only: the answers are
 needed most where nothing is installed yet."""
 
 from __future__ import annotations

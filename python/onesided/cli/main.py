@@ -1,4 +1,4 @@
-"""Why: one command with a few verbs; each verb's code is imported only when it is asked for."""
+"""One command with a few verbs; each verb's code is imported only when it is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why: what would stop the demo half way is said before it begins, in one sentence. Standard library only, so that
+"""What would stop the demo half way is said before it begins, in one sentence. Standard library only, so that
 ./do can ask before it installs anything."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why: an actor that receives needs three things that are easy to forget: Ray's system threads
+"""An actor that receives needs three things that are easy to forget: Ray's system threads
 (enable_tensor_transport), the transport's registration in its own process, also after a restart, and the npu it chose
 in __init__ known to the thread that receives. One decorator does all three."""
 

@@ -1,4 +1,4 @@
-"""Why: the current npu is a property of a thread, and Ray runs an actor's __init__, its methods and its receives on
+"""The current npu is a property of a thread, and Ray runs an actor's __init__, its methods and its receives on
 three different ones. Receives must land on the device the actor chose, so what it chose is remembered here."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why: Ray users catch RayDirectTransportError; whatever the engine says reaches them inside one, with the object, its
+"""Ray users catch RayDirectTransportError; whatever the engine says reaches them inside one, with the object, its
 owner and the cause in words."""
 
 from __future__ import annotations

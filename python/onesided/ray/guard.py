@@ -1,4 +1,4 @@
-"""Why: mistakes make Ray wait for a minute and then blame nobody, because it notices them too late or not at all: a
+"""Mistakes make Ray wait for a minute and then blame nobody, because it notices them too late or not at all: a
 receiving actor without tensor transport, an object passed as a keyword argument; and things Ray does not do for a transport
 that is not its own: end it with ray.shutdown(), give away objects without asking each receiver first, find an actor by
 its name with its tensor transport. Ray has no hook for them, so methods of it are wrapped where they can be put right."""

@@ -1,4 +1,4 @@
-"""Why: memory is registered as a whole and stays registered while it lives, so each memory (a storage, a native device
+"""Memory is registered as a whole and stays registered while it lives, so each memory (a storage, a native device
 segment) needs a number of its own for its whole life, and somebody who says when it ends. An address is not enough:
 the allocator gives it to the next tensor."""
 

@@ -1,4 +1,4 @@
-"""Why: what Ray carries from the owner of an object to its readers. Plain fields: Ray pickles them on its own behalf, and
+"""What Ray carries from the owner of an object to its readers. Plain fields: Ray pickles them on its own behalf, and
 the one field that comes from our C++ core (`serialized_mem_descs`) is opaque bytes that only its decoder reads."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why: npu memory is registered by the segment, never by the tensor: the driver asks for 2 MiB boundaries, and a segment
+"""Npu memory is registered by the segment, never by the tensor: the driver asks for 2 MiB boundaries, and a segment
 is registered once for all the tensors that will ever lie in it. Aligned pools announce their segments. Those of
 torch_npu's own allocator are looked up; they stay while any storage in them does, and are given up with the last one we
 know of, for from then on torch_npu may free them without a word."""

@@ -1,4 +1,4 @@
-"""Why: every setting of the transport in one table, read once per process, and a bad value is an error that names it."""
+"""Every setting of the transport in one table, read once per process, and a bad value is an error that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why: weights that are sent again and again belong in memory that is registered once and that readers can map. This is
+"""Weights that are sent again and again belong in memory that is registered once and that readers can map. This is
 the pool to put them in, of one device, joined to the transport's engine; nothing of it needs to be remembered later."""
 
 from __future__ import annotations

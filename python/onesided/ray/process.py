@@ -1,4 +1,4 @@
-"""Why: a process has one engine for all its objects, started when the first object needs it and ended with Ray's
+"""A process has one engine for all its objects, started when the first object needs it and ended with Ray's
 connection, so that neither a driver that only coordinates nor one that has shut Ray down owns a port or a thread."""
 
 from __future__ import annotations

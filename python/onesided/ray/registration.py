@@ -1,4 +1,4 @@
-"""Why: Ray must know the transport before a class body says tensor_transport="HIXL", in every process that takes part,
+"""Ray must know the transport before a class body says tensor_transport="HIXL", in every process that takes part,
 and its own registration refuses to be called twice. Ours may be called any number of times, from anywhere."""
 
 from __future__ import annotations

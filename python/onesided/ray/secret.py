@@ -1,4 +1,4 @@
-"""Why: engines on other nodes must prove that they belong to this Ray cluster before they learn an address. The cluster's
+"""Engines on other nodes must prove that they belong to this Ray cluster before they learn an address. The cluster's
 secret is drawn once by whoever needs it first and lives in Ray's internal key-value store, which only members of the
 cluster can read."""
 

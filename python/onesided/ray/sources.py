@@ -1,4 +1,4 @@
-"""Why: what can be read from afar is dense bytes in one kind of memory. Everything else a tensor may be is checked or
+"""What can be read from afar is dense bytes in one kind of memory. Everything else a tensor may be is checked or
 made so before anything is registered, because Ray keeps the tensors of a failed object for ever."""
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def prepare(tensors: Sequence[torch.Tensor], here: Process, supported: Sequence[
     """Checks all tensors, waits for the devices they live on, and describes their memory. Tensors that are not dense
     (strides, lazy conjugates and negatives) are copied as they are now. ValueError names the tensor and what to do."""
     for index, tensor in enumerate(tensors):
-        if (flaw := flaw_of(tensor, supported)) is not None:
-            raise ValueError(f"tensor {index} ({tensor.dtype} on {tensor.device}) {flaw}")
+        if (reason := unsupported_reason(tensor, supported)) is not None:
+            raise ValueError(f"tensor {index} ({tensor.dtype} on {tensor.device}) {reason}")
     meta = [(tensor.shape, tensor.dtype) for tensor in tensors]
     types = [tensor.device.type for tensor in tensors]
     dense = [_dense(tensor) for tensor in tensors]
@@ -48,7 +48,7 @@ def synchronize(tensors: Iterable[torch.Tensor]) -> None:
         torch.npu.synchronize(index)
 
 
-def flaw_of(tensor: torch.Tensor, supported: Sequence[str]) -> str | None:
+def unsupported_reason(tensor: torch.Tensor, supported: Sequence[str]) -> str | None:
     """Why a tensor cannot be read from afar, and what to send in its place; None when it can."""
     kind = tensor.device.type
     if kind not in supported:

@@ -1,4 +1,4 @@
-"""Why: whether memory was registered again, over which connection an object came and how fast it was are questions that
+"""Whether memory was registered again, over which connection an object came and how fast it was are questions that
 a user asks from inside an actor, of that actor."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why: fresh pages cost ten times what a copy costs, and each fresh buffer a registration. Receive buffers come from
+"""Fresh pages cost ten times what a copy costs, and each fresh buffer a registration. Receive buffers come from
 pools that stay: registered once, faulted in once, handed out again when the last tensor in them dies."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why: Ray's side of the transport. Each method runs on a thread of Ray's choosing (docs/ray.md has the table), so none
+"""Ray's side of the transport. Each method runs on a thread of Ray's choosing (docs/ray.md has the table), so none
 keeps state of its own beyond what is locked here; the bookkeeping is the core's."""
 
 from __future__ import annotations

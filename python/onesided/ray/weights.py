@@ -1,4 +1,4 @@
-"""Why: weights are updated in place while others read them, and nobody tells a one-sided reader that it came in the
+"""Weights are updated in place while others read them, and nobody tells a one-sided reader that it came in the
 middle. Here the owner stamps its memory with a version, odd while it writes, and a reader takes a copy only if the
 stamp was the same whole version before and after it. Ray carries a small handle, once; updates cost no message."""
 
@@ -37,13 +37,13 @@ class WeightsHandle:
     stamp: HixlTransportMetadata
 
 
-def _flaw_of(tensor: torch.Tensor) -> str | None:
+def _unsupported_reason(tensor: torch.Tensor) -> str | None:
     if hasattr(tensor, "to_local"):
         return "is a DTensor, spread over processes; publish its to_local()"
-    flaw = sources.flaw_of(tensor, _KINDS)
-    if flaw is None and (not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg()):
-        flaw = "is not dense: readers could not see updates of it"
-    return flaw
+    reason = sources.unsupported_reason(tensor, _KINDS)
+    if reason is None and (not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg()):
+        reason = "is not dense: readers could not see updates of it"
+    return reason
 
 
 class WeightPublisher:
@@ -56,8 +56,8 @@ class WeightPublisher:
         if isinstance(tensors, torch.nn.Module):
             tensors = {name: value.detach() for name, value in tensors.state_dict(keep_vars=True).items()}
         for name, tensor in tensors.items():
-            if (flaw := _flaw_of(tensor)) is not None:
-                raise ValueError(f"weight {name!r} {flaw}")
+            if (reason := _unsupported_reason(tensor)) is not None:
+                raise ValueError(f"weight {name!r} {reason}")
         self._here = process.current()
         self._tensors = dict(tensors)
         self._places = [_place(tensor) for tensor in self._tensors.values()]

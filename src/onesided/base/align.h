@@ -1,4 +1,4 @@
-// Why: alignment and range arithmetic in one place, and none of it may wrap around unnoticed.
+// Alignment and range arithmetic in one place, and none of it may wrap around unnoticed.
 #pragma once
 
 #include <bit>

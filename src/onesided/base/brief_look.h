@@ -1,4 +1,4 @@
-// Why: being put to sleep and woken takes several microseconds, more than a small request takes in all. A thread that
+// Being put to sleep and woken takes several microseconds, more than a small request takes in all. A thread that
 // has reason to expect something at once looks for it a moment before it sleeps. Where the processors are busy with
 // other work such looks only keep whoever is waited for from running: they are given up as soon as one was in vain.
 #pragma once

@@ -1,4 +1,4 @@
-// Why: a broken invariant must stop the process where it broke, with the values that broke it, in every build.
+// A broken invariant must stop the process where it broke, with the values that broke it, in every build.
 #pragma once
 
 #include <fmt/core.h>

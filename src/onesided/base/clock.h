@@ -1,4 +1,4 @@
-// Why: every wait has a deadline on the monotonic clock; "no limit" is a value of the same type, not a special case.
+// Every wait has a deadline on the monotonic clock; "no limit" is a value of the same type, not a special case.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Why: the one place with architecture-specific code: copies that are too large for the caches go around them.
+// The one place with architecture-specific code: copies that are too large for the caches go around them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Why: sockets, timers and deaths of an engine are watched by one thread that sleeps while nothing happens.
+// Sockets, timers and deaths of an engine are watched by one thread that sleeps while nothing happens.
 #pragma once
 
 #include <sys/epoll.h>

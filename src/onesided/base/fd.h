@@ -1,4 +1,4 @@
-// Why: a file descriptor has one owner and is closed exactly once.
+// A file descriptor has one owner and is closed exactly once.
 #pragma once
 
 #include <cstddef>

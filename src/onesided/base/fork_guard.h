@@ -1,4 +1,4 @@
-// Why: in a forked child the threads are gone and locks may be held for ever; objects with threads must notice before
+// In a forked child the threads are gone and locks may be held for ever; objects with threads must notice before
 // they touch anything.
 #pragma once
 

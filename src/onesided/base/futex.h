@@ -1,4 +1,4 @@
-// Why: waiting on an atomic word with a deadline, also across processes; std::atomic::wait has neither.
+// Waiting on an atomic word with a deadline, also across processes; std::atomic::wait has neither.
 #pragma once
 
 #include <atomic>

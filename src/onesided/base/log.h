@@ -1,4 +1,4 @@
-// Why: few, useful lines on stderr, never from a hot path. ONESIDED_LOG=debug|info|warn|error|off, default warn.
+// Few, useful lines on stderr, never from a hot path. ONESIDED_LOG=debug|info|warn|error|off, default warn.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Why: memory that a program hands over is not ours: it may be mapped read-only, or be gone. What would be a fault of
+// Memory that a program hands over is not ours: it may be mapped read-only, or be gone. What would be a fault of
 // this process, and perhaps because a peer asked for it, becomes an answer.
 #pragma once
 

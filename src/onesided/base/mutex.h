@@ -1,4 +1,4 @@
-// Why: mutexes that clang's thread-safety analysis understands (-Wthread-safety); with g++ the annotations vanish.
+// Mutexes that clang's thread-safety analysis understands (-Wthread-safety); with g++ the annotations vanish.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// Why: a function that was passed a lock, and calls out, has to give it back for as long as that takes.
+// A function that was passed a lock, and calls out, has to give it back for as long as that takes.
 #pragma once
 
 #include "onesided/base/mutex.h"

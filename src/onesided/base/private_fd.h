@@ -1,4 +1,4 @@
-// Why: a forked child inherits every descriptor. If it kept a copy of our sockets, the port would stay taken and peers
+// A forked child inherits every descriptor. If it kept a copy of our sockets, the port would stay taken and peers
 // would not notice when this process dies, for as long as the child lives.
 #pragma once
 

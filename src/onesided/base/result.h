@@ -1,4 +1,4 @@
-// Why: expected failures are values. Result<T> is a T or an Error and must be looked at; there are no exceptions in the
+// Expected failures are values. Result<T> is a T or an Error and must be looked at; there are no exceptions in the
 // core (they are born in the bindings only).
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: one closed set of outcomes for the whole project, with HIXL's public names and values where HIXL has one, so
+// One closed set of outcomes for the whole project, with HIXL's public names and values where HIXL has one, so
 // that programs written against it keep their checks. Our own codes live in a range of their own.
 #pragma once
 

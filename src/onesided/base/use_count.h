@@ -1,4 +1,4 @@
-// Why: "wait until nobody uses it any more" for regions, peers and engines, at two atomic additions a use.
+// "wait until nobody uses it any more" for regions, peers and engines, at two atomic additions a use.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Why: the pool and the engine need the same few things of a place where memory lives: raw memory, order (streams and
+// The pool and the engine need the same few things of a place where memory lives: raw memory, order (streams and
 // events), copies, and a way to let another process map it. Host memory and Ascend NPUs (real or simulated) are
 // siblings behind this interface; nobody above knows which it talks to.
 #pragma once

@@ -1,4 +1,4 @@
-// Why: peers on other hosts prove that they know the shared secret, without sending it, before they learn anything.
+// Peers on other hosts prove that they know the shared secret, without sending it, before they learn anything.
 // Each proof names its direction and covers both fresh nonces and both hellos, so that none can be replayed, reflected
 // or moved to another connection. The session's keys come out of the same transcript; docs/security.md says what that
 // buys.

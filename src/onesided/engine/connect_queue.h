@@ -1,4 +1,4 @@
-// Why: connect_async and disconnect_async: in order for one remote, side by side for different ones, and a black-holed
+// Connect_async and disconnect_async: in order for one remote, side by side for different ones, and a black-holed
 // remote delays nobody else.
 #pragma once
 

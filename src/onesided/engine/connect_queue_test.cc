@@ -1,4 +1,4 @@
-// Why: what the queue refuses must look as if it had not been asked for.
+// What the queue refuses must look as if it had not been asked for.
 #include "onesided/engine/connect_queue.h"
 
 #include <gtest/gtest.h>

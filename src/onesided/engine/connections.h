@@ -1,4 +1,4 @@
-// Why: who this engine is connected to, in both directions, and that there is one connection to each, however many
+// Who this engine is connected to, in both directions, and that there is one connection to each, however many
 // threads ask for it at once.
 #pragma once
 

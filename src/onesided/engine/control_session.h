@@ -1,4 +1,4 @@
-// Why: the life of one control connection after its handshake: messages in order, death noticed, lost exactly once.
+// The life of one control connection after its handshake: messages in order, death noticed, lost exactly once.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Why: a transfer over a CopyLink is cut into pieces that any thread can take: its caller's, or workers'.
+// A transfer over a CopyLink is cut into pieces that any thread can take: its caller's, or workers'.
 #pragma once
 
 #include <atomic>

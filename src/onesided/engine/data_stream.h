@@ -1,4 +1,4 @@
-// Why: bulk data has TCP connections of its own; each proves, before it carries a byte, that it belongs to a session.
+// Bulk data has TCP connections of its own; each proves, before it carries a byte, that it belongs to a session.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Why: reaching a peer takes a name, one or more addresses, two kinds of socket and a handshake, and any of them may
+// Reaching a peer takes a name, one or more addresses, two kinds of socket and a handshake, and any of them may
 // take for ever. Each attempt is a small machine on the shared loop, so that none of them makes another wait.
 #pragma once
 

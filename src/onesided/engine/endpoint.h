@@ -1,4 +1,4 @@
-// Why: engine ids are addresses that people type. Splitting at the first or the last colon gets IPv6 wrong, so there is
+// Engine ids are addresses that people type. Splitting at the first or the last colon gets IPv6 wrong, so there is
 // one parser, and what it accepts is written down here.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: the public face: one-sided transfers of registered memory between engines. What each rule means and why is
+// The public face: one-sided transfers of registered memory between engines. What each rule means and why is
 // docs/threading.md and docs/security.md; the life of a tensor through it is ARCHITECTURE.md.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: what an engine owns, in the order in which it has to go: engine.cc and engine_transfer.cc share it.
+// What an engine owns, in the order in which it has to go: engine.cc and engine_transfer.cc share it.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Why: the path of every transfer, apart from engine.cc because it is the hot one.
+// The path of every transfer, apart from engine.cc because it is the hot one.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Why: a stream socket as a row of frames with descriptors attached, and, once both sides share keys over TCP, each
+// A stream socket as a row of frames with descriptors attached, and, once both sides share keys over TCP, each
 // frame sealed, so that nobody on the way can add, drop, change or reorder one.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: what arrives is cut into frames wherever the kernel cuts it, and descriptors must end up with the frame that
+// What arrives is cut into frames wherever the kernel cuts it, and descriptors must end up with the frame that
 // they were sent with, however many frames arrive at once.
 #include "onesided/engine/framed_socket.h"
 

@@ -1,4 +1,4 @@
-// Why: the other direction: engines that connected to us. They get our region table and the files our memory lies in,
+// The other direction: engines that connected to us. They get our region table and the files our memory lies in,
 // hear of every change, and leave write leases that deregister_mem looks at.
 //
 // A guest that reads what it is told hears of each change at once. One that does not, because it is frozen or slow, is

@@ -1,4 +1,4 @@
-// Why: a guest may freeze at any moment: while it is told of memory, and in the middle of a write. Here it is played by
+// A guest may freeze at any moment: while it is told of memory, and in the middle of a write. Here it is played by
 // the test, so that the moment can be chosen.
 #include "onesided/engine/guests.h"
 

@@ -1,4 +1,4 @@
-// Why: who may connect is decided in two small machines that know nothing of sockets: messages in, messages or an error
+// Who may connect is decided in two small machines that know nothing of sockets: messages in, messages or an error
 // out. So the rules stand in one place, and a fuzzer can throw ten thousand handshakes a second at them.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: whoever connects is nobody until it has proved itself. Until then it costs one small object, may send one small
+// Whoever connects is nobody until it has proved itself. Until then it costs one small object, may send one small
 // frame, and has little time.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: a peer on this host that WRITEs into our memory is seen by nobody. It says so first, in a page that we gave to
+// A peer on this host that WRITEs into our memory is seen by nobody. It says so first, in a page that we gave to
 // it alone, and deregister_mem waits until no living peer says so any more.
 //
 // The order that makes it safe: the writer stores its lease, then looks whether the region is live; the owner retires

@@ -1,4 +1,4 @@
-// Why: an engine's id is a promise that it, and nobody else, answers there. Both doors of an engine, TCP for remote
+// An engine's id is a promise that it, and nobody else, answers there. Both doors of an engine, TCP for remote
 // peers and an abstract Unix socket for those of this host, are bound here, and only to the address that was asked for.
 #pragma once
 

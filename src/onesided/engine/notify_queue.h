@@ -1,4 +1,4 @@
-// Why: notifications wait for the program to ask for them, and a program that never asks must not cost all memory.
+// Notifications wait for the program to ask for them, and a program that never asks must not cost all memory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Why: options are strings that users type. An unknown name or a value that cannot be honoured is an error that names
+// Options are strings that users type. An unknown name or a value that cannot be honoured is an error that names
 // it, never a default.
 #pragma once
 

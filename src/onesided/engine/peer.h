@@ -1,4 +1,4 @@
-// Why: everything this engine knows of an engine that it connected to: its session, its region table, and the links
+// Everything this engine knows of an engine that it connected to: its session, its region table, and the links
 // that can carry bytes, best first.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: rule 2 (no bytes of memory that is gone) in one place: every copy over a CopyLink happens between two looks at
+// Rule 2 (no bytes of memory that is gone) in one place: every copy over a CopyLink happens between two looks at
 // the owner's table, and every write under a lease. docs/threading.md draws the races.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: what a caller asks for (addresses) becomes what links can carry (checked moves), and every address is checked
+// What a caller asks for (addresses) becomes what links can carry (checked moves), and every address is checked
 // here before a byte moves.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: tests meet some interleavings; this meets all. The protocol of piece.cc, lease.h and region_table.h as a model
+// Tests meet some interleavings; this meets all. The protocol of piece.cc, lease.h and region_table.h as a model
 // of single steps, every order of them explored: one owner that registers, deregisters and uses its memory for
 // something else, again and again, and two peers that read or write. The same explorer finds the fault in every
 // protocol that leaves a step out, which is how we know that it would.

@@ -1,4 +1,4 @@
-// Why: a transfer over a QueueLink is a batch that the link completes; this hears of it.
+// A transfer over a QueueLink is a batch that the link completes; this hears of it.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Why: a pool's segment is one file with hundreds of regions in it. Peers get its descriptor once, under a name of
+// A pool's segment is one file with hundreds of regions in it. Peers get its descriptor once, under a name of
 // ours, and regions refer to it by that name.
 #pragma once
 

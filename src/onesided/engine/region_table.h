@@ -1,4 +1,4 @@
-// Why: a reader on this host must know, without asking anybody, whether the memory it is about to copy is registered,
+// A reader on this host must know, without asking anybody, whether the memory it is about to copy is registered,
 // and whether it still was when the copy ended. So the owner keeps its table of regions in a file that its peers map
 // read-only; peers elsewhere keep a private copy of the same layout, fed by RegionUpdate messages.
 //

@@ -1,4 +1,4 @@
-// Why: the one list of this engine's registered memory: what peers may touch, what transfers may use locally, and what
+// The one list of this engine's registered memory: what peers may touch, what transfers may use locally, and what
 // must not go away while bytes move.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: describe() on one side, import_desc() on the other: addresses that remember which registration they belonged to.
+// Describe() on one side, import_desc() on the other: addresses that remember which registration they belonged to.
 #pragma once
 
 #include <cstdint>

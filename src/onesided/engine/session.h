@@ -1,4 +1,4 @@
-// Why: two engines that know each other share one authenticated, ordered control connection. Over it they introduce
+// Two engines that know each other share one authenticated, ordered control connection. Over it they introduce
 // themselves, publish regions, pass descriptors and notice each other's death; data goes elsewhere. This is the face
 // the rest of the engine sees; who may connect is docs/security.md, the bytes are docs/wire_format.md.
 //

@@ -1,4 +1,4 @@
-// Why: engines as far as sessions go, peers that behave as the test wants, and a record of what was reported: what the
+// Engines as far as sessions go, peers that behave as the test wants, and a record of what was reported: what the
 // tests of sessions share.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: a session can end before the process at its other end does, and only the kernel knows which is the case.
+// A session can end before the process at its other end does, and only the kernel knows which is the case.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// Why: one transfer as its caller sees it: a status that becomes final exactly once, the cause, and what each item did.
+// One transfer as its caller sees it: a status that becomes final exactly once, the cause, and what each item did.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Why: large and asynchronous copies run on a few threads that are fair: between peers first, between one peer's
+// Large and asynchronous copies run on a few threads that are fair: between peers first, between one peer's
 // transfers next, a piece at a time. A thread without work sleeps.
 #pragma once
 

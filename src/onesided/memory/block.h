@@ -1,4 +1,4 @@
-// Why: the two nouns of the pool. Internal to this room: others see addresses and SegmentInfo.
+// The two nouns of the pool. Internal to this room: others see addresses and SegmentInfo.
 #pragma once
 
 #include <cstdint>

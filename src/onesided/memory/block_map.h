@@ -1,4 +1,4 @@
-// Why: the geometry of a pool: which segments there are, how they are cut into blocks, and how blocks grow together
+// The geometry of a pool: which segments there are, how they are cut into blocks, and how blocks grow together
 // again. Knows no events, statistics or locks, so that a test can drive every cut.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: a device for the pool's tests: a fixed capacity, its own account of what is out, addresses that no one may
+// A device for the pool's tests: a fixed capacity, its own account of what is out, addresses that no one may
 // touch, failures and misaligned bases on demand, and streams whose work ends when the test says so.
 #pragma once
 

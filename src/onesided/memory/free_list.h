@@ -1,4 +1,4 @@
-// Why: finding the smallest block that fits must be cheap for the sizes that come all the time. Blocks of few alignment
+// Finding the smallest block that fits must be cheap for the sizes that come all the time. Blocks of few alignment
 // units lie in one list per size with a bit mask of the filled ones; the others in an ordered set.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: what happened to a pool, in order, for PyTorch's memory visualiser and for people who look for a leak. Off by
+// What happened to a pool, in order, for PyTorch's memory visualiser and for people who look for a leak. Off by
 // default, then it costs one comparison.
 #pragma once
 

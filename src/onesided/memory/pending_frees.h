@@ -1,4 +1,4 @@
-// Why: a block that other streams worked on may be reused only when they are done with it, and nobody may wait for that
+// A block that other streams worked on may be reused only when they are done with it, and nobody may wait for that
 // on the host unless memory has run out.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: many tensors out of few registered segments, every one of them aligned. A pool is a pipe of small parts: a
+// Many tensors out of few registered segments, every one of them aligned. A pool is a pipe of small parts: a
 // source of raw memory, a map that cuts it (block_map.h), blocks that wait for streams (pending_frees.h), statistics,
 // history, announcements. This file is the contract and the order in which the parts are asked.
 #pragma once

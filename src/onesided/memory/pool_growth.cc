@@ -1,4 +1,4 @@
-// Why: the slow path of a pool, in the order users may rely on: more raw memory, the pool's own pending blocks, its
+// The slow path of a pool, in the order users may rely on: more raw memory, the pool's own pending blocks, its
 // idle segments, what others cache, and only then an error.
 #include <fmt/format.h>
 

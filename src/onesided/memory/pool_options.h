@@ -1,4 +1,4 @@
-// Why: everything that can be chosen about a pool, its limits, and the one formula by which it grows. The numbers are
+// Everything that can be chosen about a pool, its limits, and the one formula by which it grows. The numbers are
 // documented in docs/aligned_pools.md; change them there too.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: no list of examples covers an allocator. Random operations against a model that knows only what the contract
+// No list of examples covers an allocator. Random operations against a model that knows only what the contract
 // says; after every step alignment, overlap and sums are checked, and the device's own counter against the pools'
 // account.
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Why: the numbers users know from torch.cuda.memory_stats, kept for one pool at the price of a few additions.
+// The numbers users know from torch.cuda.memory_stats, kept for one pool at the price of a few additions.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Why: any thread may allocate, free, trim, record, subscribe. Eight of them at once, under ThreadSanitizer in its
+// Any thread may allocate, free, trim, record, subscribe. Eight of them at once, under ThreadSanitizer in its
 // preset; each block carries its holder's mark, so two holders of one block cannot go unnoticed.
 #include <gtest/gtest.h>
 

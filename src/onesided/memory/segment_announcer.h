@@ -1,4 +1,4 @@
-// Why: whoever registers memory (the transfer engine, a user's library) must hear of each segment before the first
+// Whoever registers memory (the transfer engine, a user's library) must hear of each segment before the first
 // tensor in it and of its end before the memory goes back, and must be free to call anything meanwhile.
 #pragma once
 

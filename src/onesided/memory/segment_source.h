@@ -1,4 +1,4 @@
-// Why: where a pool's raw memory comes from is one question (the device, a user's allocator library, a source that
+// Where a pool's raw memory comes from is one question (the device, a user's allocator library, a source that
 // pre-faults); how it is cut is another.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: the one place that names concrete devices and transports.
+// The one place that names concrete devices and transports.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Why: host memory that peers can map: one buffer at a time for the user (HostBuffer), or a growing pool of
+// Host memory that peers can map: one buffer at a time for the user (HostBuffer), or a growing pool of
 // pre-faulted, reused segments for receive buffers and for weights that live on the host.
 #pragma once
 

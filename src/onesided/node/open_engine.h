@@ -1,4 +1,4 @@
-// Why: an engine with everything this build has: host memory, NPUs, all transports. Programs and bindings start here.
+// An engine with everything this build has: host memory, NPUs, all transports. Programs and bindings start here.
 #pragma once
 
 #include <map>

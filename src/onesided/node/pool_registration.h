@@ -1,4 +1,4 @@
-// Why: pools announce segments and the engine registers memory; neither knows the other. This joins one pool to one
+// Pools announce segments and the engine registers memory; neither knows the other. This joins one pool to one
 // engine: each segment is registered once, before the first block in it, and deregistered before it goes back.
 #pragma once
 

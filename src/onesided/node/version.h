@@ -1,4 +1,4 @@
-// Why: one place that says which build this is.
+// One place that says which build this is.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Why: memory that the host cannot touch is copied through its device; where neither side of a copy can be touched, the
+// Memory that the host cannot touch is copied through its device; where neither side of a copy can be touched, the
 // bytes go through a buffer of ours.
 #pragma once
 

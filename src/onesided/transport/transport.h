@@ -1,4 +1,4 @@
-// Why: the engine knows peers, regions, checks, deadlines and requests; how bytes get from one process to another is a
+// The engine knows peers, regions, checks, deadlines and requests; how bytes get from one process to another is a
 // transport's business, and each says itself what it can reach. One transport is one folder beside this file.
 //
 // A link is one transport to one connected peer, in one of two styles:

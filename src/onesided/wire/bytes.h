@@ -1,4 +1,4 @@
-// Why: every message is written and read by the same two small classes, so that no decoder ever reads past its input,
+// Every message is written and read by the same two small classes, so that no decoder ever reads past its input,
 // trusts a count, or depends on the processor's byte order.
 #pragma once
 

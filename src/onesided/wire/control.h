@@ -1,4 +1,4 @@
-// Why: everything two engines say to each other on their control connection, as plain values with one codec. The format
+// Everything two engines say to each other on their control connection, as plain values with one codec. The format
 // is docs/wire_format.md; the decoder is total: any byte string becomes a message or an error.
 #pragma once
 

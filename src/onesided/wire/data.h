@@ -1,4 +1,4 @@
-// Why: what crosses a data stream of the tcp transport. A request names ranges of the owner's registered memory; their
+// What crosses a data stream of the tcp transport. A request names ranges of the owner's registered memory; their
 // bytes follow it (WRITE) or its reply (READ), one after another, with nothing between them. docs/wire_format.md.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: describe() turns pieces of registered memory into bytes that travel through anybody's hands (a queue, a file, an
+// Describe() turns pieces of registered memory into bytes that travel through anybody's hands (a queue, a file, an
 // object store) and import_desc() reads them somewhere else. They name the engine instance and the registrations, so
 // that memory that was replaced meanwhile is found out.
 #pragma once

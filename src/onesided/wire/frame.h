@@ -1,4 +1,4 @@
-// Why: a control connection is a row of frames. The header is the one thing that all versions of the protocol share, so
+// A control connection is a row of frames. The header is the one thing that all versions of the protocol share, so
 // that two of them can at least tell each other apart.
 #pragma once
 

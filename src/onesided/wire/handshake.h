@@ -1,4 +1,4 @@
-// Why: the messages by which a connection proves who is at its other end. A handshake frame holds one of them. Proofs
+// The messages by which a connection proves who is at its other end. A handshake frame holds one of them. Proofs
 // are MACs over everything said before, so the codec can also give the bytes that a proof covers.
 #pragma once
 

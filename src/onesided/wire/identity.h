@@ -1,4 +1,4 @@
-// Why: an address says where an engine listens, not which one it is. A restarted process may listen on the same port
+// An address says where an engine listens, not which one it is. A restarted process may listen on the same port
 // and a container may share a boot id, so peers introduce themselves with an instance and with what tells hosts apart.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: what a peer must know of a registered range before it may touch it: which one (index and generation), where,
+// What a peer must know of a registered range before it may touch it: which one (index and generation), where,
 // what kind of memory, and for the shm transport in which files the bytes live.
 #pragma once
 

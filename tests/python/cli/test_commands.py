@@ -1,4 +1,4 @@
-"""Why: the mistakes of a command line are told at once and in one line."""
+"""The mistakes of a command line are told at once and in one line."""
 
 from __future__ import annotations
 

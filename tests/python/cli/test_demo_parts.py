@@ -1,4 +1,4 @@
-"""Why: the demo is believed only if its checks can fail and its table is the model's."""
+"""The demo is believed only if its checks can fail and its table is the model's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why: the doctor is asked where things are broken; it must not break there itself."""
+"""The doctor is asked where things are broken; it must not break there itself."""
 
 from __future__ import annotations
 

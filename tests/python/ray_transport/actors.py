@@ -1,4 +1,4 @@
-"""Why: the actors that the tests of this folder share: one that makes objects, one that looks at them."""
+"""The actors that the tests of this folder share: one that makes objects, one that looks at them."""
 
 from __future__ import annotations
 

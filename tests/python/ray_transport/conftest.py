@@ -1,4 +1,4 @@
-"""Why: a Ray cluster costs seconds, so the tests of this folder share one. Its workers find the package and this
+"""A Ray cluster costs seconds, so the tests of this folder share one. Its workers find the package and this
 folder's actors on their path and do not load torch_npu unless an actor does."""
 
 from __future__ import annotations

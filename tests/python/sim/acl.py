@@ -1,4 +1,4 @@
-"""Why: the runtime's C functions from Python, for programs that need no torch. A failing call raises with its words."""
+"""The runtime's C functions from Python, for programs that need no torch. A failing call raises with its words."""
 
 from __future__ import annotations
 

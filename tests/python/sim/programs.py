@@ -1,4 +1,4 @@
-"""Why: whole programs on the unmodified torch_npu wheel, as users write them. Each is a function; its name is the
+"""Whole programs on the unmodified torch_npu wheel, as users write them. Each is a function; its name is the
 argument. A failed assertion is a failed test."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why: tests of the simulated runtime run programs in processes of their own, each on a machine of its own."""
+"""Tests of the simulated runtime run programs in processes of their own, each on a machine of its own."""
 
 from __future__ import annotations
 

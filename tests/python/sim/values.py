@@ -1,4 +1,4 @@
-"""Why: what npu:0 computes must equal what the CPU computes. A program: prints what differs, exits with 1 then."""
+"""What npu:0 computes must equal what the CPU computes. A program: prints what differs, exits with 1 then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why: a document that names a file which is gone misleads. Every link and every path in backticks leads somewhere."""
+"""A document that names a file which is gone misleads. Every link and every path in backticks leads somewhere."""
 
 from __future__ import annotations
 

@@ -56,10 +56,10 @@ def test_the_transports_are_those_that_there_are():
 
 
 def test_every_verb_of_the_engine_is_there_and_says_what_it_does():
-    verbs = [name for name in vars(onesided.Engine) if not name.startswith("_")]
-    undocumented = [name for name in verbs if not (getattr(onesided.Engine, name).__doc__ or "").strip()]
+    operations = [name for name in vars(onesided.Engine) if not name.startswith("_")]
+    undocumented = [name for name in operations if not (getattr(onesided.Engine, name).__doc__ or "").strip()]
     assert undocumented == []
-    assert [name for name in verbs if name not in section("Verbs") and name != "id"] == []
+    assert [name for name in operations if name not in section("Operations") and name != "id"] == []
 
 
 def test_options_of_other_types_are_refused_in_words():

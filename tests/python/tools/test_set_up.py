@@ -1,4 +1,4 @@
-"""Why: on a machine that lacks something, the newcomer reads one sentence that names it."""
+"""On a machine that lacks something, the newcomer reads one sentence that names it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from verbs import apt, package
-from verbs.problem import Problem
+from commands import apt, package
+from commands.problem import Problem
 
 ROOT = Path(package.__file__).resolve().parents[2]
 

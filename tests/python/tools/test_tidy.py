@@ -1,4 +1,4 @@
-"""Why: a rule nobody has seen fail checks nothing. Each rule of tools/tidy.py is shown one file it must refuse and one
+"""A rule that was never seen to fail checks nothing. Each rule of tools/tidy.py is shown one file it must refuse and one
 it must let pass."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pytest
 
 import tidy
 
-HEAD = "// Why: an example.\n"
+HEAD = "// an example.\n"
 
 
 def findings(tmp_path: Path, name: str, text: str, *present: str) -> list[str]:
@@ -55,7 +55,7 @@ def test_an_allowed_include_passes(tmp_path: Path, name: str, include: str) -> N
 
 def test_long_files_and_functions_are_found(tmp_path: Path) -> None:
     assert findings(tmp_path, "src/onesided/base/long.h", HEAD + "int a;\n" * 600) == [
-        "size: 601 lines; the house stops at 600"
+        "size: 601 lines; the limit is 600"
     ]
     body = "int long_one() {\n" + "  step();\n" * 100 + "}\n"
     assert any("function of 102 lines" in found for found in findings(tmp_path, "src/onesided/base/one.h", HEAD + body))
@@ -63,7 +63,7 @@ def test_long_files_and_functions_are_found(tmp_path: Path) -> None:
     assert any(
         "function of 102 lines" in found for found in findings(tmp_path, "src/onesided/base/two.h", HEAD + method)
     )
-    python = '"""Why: so."""\ndef run():\n' + "    step()\n" * 101
+    python = '"""An example."""\ndef run():\n' + "    step()\n" * 101
     assert any("function of 102 lines" in found for found in findings(tmp_path, "python/onesided/run.py", python))
 
 
@@ -74,7 +74,7 @@ def test_a_class_is_not_a_function(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["src/onesided/base/string_utils.h", "python/onesided/common.py", "tools/Tidy.py"])
 def test_names_that_say_nothing_are_found(tmp_path: Path, name: str) -> None:
-    text = HEAD if name.endswith(".h") else '"""Why: so."""\n'
+    text = HEAD if name.endswith(".h") else '"""An example."""\n'
     assert any(found.startswith("names") for found in findings(tmp_path, name, text))
 
 
@@ -82,7 +82,7 @@ def test_type_names_that_say_nothing_are_found(tmp_path: Path) -> None:
     assert any(
         "PoolManager" in f for f in findings(tmp_path, "src/onesided/base/a.h", HEAD + "class PoolManager {\n};\n")
     )
-    derived = '"""Why: so."""\nclass Transport(TensorTransportManager):\n    pass\n'
+    derived = '"""An example."""\nclass Transport(TensorTransportManager):\n    pass\n'
     assert findings(tmp_path, "python/onesided/a.py", derived) == []
 
 
@@ -101,5 +101,5 @@ def test_strays_are_found(tmp_path: Path) -> None:
     assert any("backends.cc" in f for f in findings(tmp_path, "src/onesided/engine/a.h", backend))
 
 
-def test_the_house_is_tidy() -> None:
+def test_the_project_is_tidy() -> None:
     assert tidy.main(Path(tidy.__file__).resolve().parents[1]) == 0

@@ -1,4 +1,4 @@
-"""Why: act 3's two Ray actors: one owns a model's weights, one receives them. What they do is all a user has to write.
+"""Act 3's two Ray actors: one owns a model's weights, one receives them. What they do is all a user has to write.
 
 Importing this module loads torch, torch_npu and Ray: the simulated runtime must be on before.
 """

@@ -1,4 +1,4 @@
-"""Why: acts 1 and 2 in a process of their own: the same buffers as plain npu tensors, in an aligned pool, and padded by
+"""Acts 1 and 2 in a process of their own: the same buffers as plain npu tensors, in an aligned pool, and padded by
 hand. `python -m onesided.cli.demo.alignment FILE` writes what it found to FILE."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why: the demo's Ray cluster is its own, small, and gone when the demo is: also after Ctrl-C, also where Ray leaves
+"""The demo's Ray cluster is its own, small, and gone when the demo is: also after Ctrl-C, also where Ray leaves
 something behind."""
 
 from __future__ import annotations

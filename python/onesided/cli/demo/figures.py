@@ -1,4 +1,4 @@
-"""Why: what the demo found, in the words of its JSON, and the checks that decide its exit code."""
+"""What the demo found, in the words of its JSON, and the checks that decide its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why: the demo moves what users move. These are the tensors of Qwen2.5-0.5B: true names, shapes and dtype; the values
+"""The demo moves what users move. These are the tensors of Qwen2.5-0.5B: true names, shapes and dtype; the values
 are seeded, so that nothing has to be downloaded and every run moves the same bytes."""
 
 from __future__ import annotations

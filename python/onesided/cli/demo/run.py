@@ -1,4 +1,4 @@
-"""Why: the demo from curtain to curtain: three acts, the figures, and an exit code that tells the truth."""
+"""The demo from curtain to curtain: three acts, the figures, and an exit code that tells the truth."""
 
 from __future__ import annotations
 

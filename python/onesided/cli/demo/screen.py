@@ -1,4 +1,4 @@
-"""Why: the demo is read by people: three titled acts, a live line for what is going on, tables for what was found."""
+"""The demo is read by people: three titled acts, a live line for what is going on, tables for what was found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why: one place knows how the demo talks to an engine as a program written for the vendor's library would."""
+"""One place knows how the demo talks to an engine as a program written for the vendor's library would."""
 
 from __future__ import annotations
 

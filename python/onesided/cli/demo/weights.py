@@ -1,4 +1,4 @@
-"""Why: act 3 drives two actors through ten updates and then the object store, and measures what a user would feel."""
+"""Act 3 drives two actors through ten updates and then the object store, and measures what a user would feel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Why: one NPU behind the Device interface. Same code on real hardware and on the simulated runtime; the only
+// One NPU behind the Device interface. Same code on real hardware and on the simulated runtime; the only
 // difference is what the simulator offers on top (a file behind the memory, host access).
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: Ascend NPUs (real or simulated) as devices, through whichever libascendcl this process has loaded; we never link
+// Ascend NPUs (real or simulated) as devices, through whichever libascendcl this process has loaded; we never link
 // it, so that the same build runs where there is none.
 #pragma once
 

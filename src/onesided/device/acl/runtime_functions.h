@@ -1,4 +1,4 @@
-// Why: the few functions of the Ascend runtime we call, looked up in the library that is already loaded. Declarations
+// The few functions of the Ascend runtime we call, looked up in the library that is already loaded. Declarations
 // are our own, from the public API's documentation: no vendor header is needed to build, and none is linked.
 #pragma once
 

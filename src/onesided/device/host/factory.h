@@ -1,4 +1,4 @@
-// Why: host memory as a device, in two kinds. Both are process-wide, because an exported range must be found by whoever
+// Host memory as a device, in two kinds. Both are process-wide, because an exported range must be found by whoever
 // asks for it (engine, pool, bindings), however it was made.
 #pragma once
 

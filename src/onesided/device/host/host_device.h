@@ -1,4 +1,4 @@
-// Why: host memory behind the Device interface, so that pools and engines treat it as they treat an NPU.
+// Host memory behind the Device interface, so that pools and engines treat it as they treat an NPU.
 #pragma once
 
 #include <map>

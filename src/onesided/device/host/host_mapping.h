@@ -1,4 +1,4 @@
-// Why: mmap with an alignment of more than a page, and sealed memfds, in one place that knows their traps.
+// Mmap with an alignment of more than a page, and sealed memfds, in one place that knows their traps.
 #pragma once
 
 #include <cstdint>

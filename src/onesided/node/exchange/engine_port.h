@@ -1,4 +1,4 @@
-// Why: publishing objects and fetching them needs a handful of things of an engine. Behind this small interface the
+// Publishing objects and fetching them needs a handful of things of an engine. Behind this small interface the
 // bookkeeping is tested against an engine that fails where a test says so; engine_port.cc has the real one.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: publishing and fetching share one engine, one set of registrations and one set of connections. This is what a
+// Publishing and fetching share one engine, one set of registrations and one set of connections. This is what a
 // program makes, once per engine; Ray's transport makes one per process.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: tests of the bookkeeping need an engine whose every answer they choose and whose every call they can count.
+// Tests of the bookkeeping need an engine whose every answer they choose and whose every call they can count.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Why: the reader's side of an object. A fetch holds what it needs for as long as bytes may move: its targets'
+// The reader's side of an object. A fetch holds what it needs for as long as bytes may move: its targets'
 // registration, its place among the peers, the READ itself; and it ends in one visible state whatever happens to the
 // owner, to the caller or to Ray, which may drop a request without ever waiting for it.
 #pragma once

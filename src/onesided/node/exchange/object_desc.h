@@ -1,4 +1,4 @@
-// Why: what the owner of an object tells its readers: for each tensor the kind of memory and the ranges it is made of,
+// What the owner of an object tells its readers: for each tensor the kind of memory and the ranges it is made of,
 // followed by the engine's own description of those ranges. It crosses machines as opaque bytes inside Ray's metadata,
 // so it is compact, has a version, and its decoder is total: every byte string becomes an object or an error.
 //

@@ -1,4 +1,4 @@
-// Why: a connection costs milliseconds and an object is often fetched from the same peer again, but a process that has
+// A connection costs milliseconds and an object is often fetched from the same peer again, but a process that has
 // once fetched from a thousand others must not stay connected to all of them. The least recently used connection goes
 // first; one that somebody fetches over never goes.
 #pragma once

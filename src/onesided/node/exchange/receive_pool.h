@@ -1,4 +1,4 @@
-// Why: a transfer into fresh pages runs at a tenth of the speed, and each fresh buffer would have to be registered.
+// A transfer into fresh pages runs at a tenth of the speed, and each fresh buffer would have to be registered.
 // Buffers for received objects come from one pool of shared host memory: its segments are faulted in and registered
 // once, and handed out again when the last tensor in them dies.
 #pragma once

@@ -1,4 +1,4 @@
-// Why: registering memory is slow and regions must not overlap, while objects come and go by the hundred, share
+// Registering memory is slow and regions must not overlap, while objects come and go by the hundred, share
 // storages and overlap. Here a range is registered once, counted by those who use it, and kept registered after the
 // last use for as long as the memory itself lives: the hundredth publication of the same weights registers nothing.
 //

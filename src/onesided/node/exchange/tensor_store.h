@@ -1,4 +1,4 @@
-// Why: the owner's side of an object: its tensors' memory is registered while the object lives, and what readers need
+// The owner's side of an object: its tensors' memory is registered while the object lives, and what readers need
 // is written down once. Releasing is idempotent, since Ray may free an object twice or after a failed creation.
 #pragma once
 

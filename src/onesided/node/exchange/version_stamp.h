@@ -1,4 +1,4 @@
-// Why: one-sided readers copy memory while its owner may be writing it. A stamp beside the memory, odd while it is
+// One-sided readers copy memory while its owner may be writing it. A stamp beside the memory, odd while it is
 // written, lets them see that: a copy is whole if the stamp was the same even number before and after it.
 #pragma once
 

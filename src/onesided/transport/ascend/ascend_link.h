@@ -1,4 +1,4 @@
-// Why: HIXL has neither completion events nor a way to call work back, and sees only memory registered before it
+// HIXL has neither completion events nor a way to call work back, and sees only memory registered before it
 // connected. One thread per peer makes a queue link of that: it submits, asks in a backing-off poll, connects anew when
 // either side has newer memory, and tears the connection down where a caller may wait no longer.
 #pragma once

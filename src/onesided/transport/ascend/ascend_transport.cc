@@ -1,4 +1,4 @@
-// Why: what the engine asks of a transport, answered by HIXL: whom it reaches, a link to a peer, and for peers an offer
+// What the engine asks of a transport, answered by HIXL: whom it reaches, a link to a peer, and for peers an offer
 // of what this engine's HIXL has registered.
 #include <arpa/inet.h>
 #include <fmt/format.h>

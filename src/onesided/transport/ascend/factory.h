@@ -1,4 +1,4 @@
-// Why: on real NPUs the bytes are moved by the vendor's engine, HIXL. Its library is loaded at run time; without it the
+// On real NPUs the bytes are moved by the vendor's engine, HIXL. Its library is loaded at run time; without it the
 // transport exists, reaches nobody and says why.
 #pragma once
 

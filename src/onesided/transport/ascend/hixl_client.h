@@ -1,4 +1,4 @@
-// Why: one hixl::Hixl object with our manners: results instead of numbers, the runtime's own words in every error, and
+// One hixl::Hixl object with our manners: results instead of numbers, the runtime's own words in every error, and
 // the device context that HIXL demands of each calling thread.
 #pragma once
 

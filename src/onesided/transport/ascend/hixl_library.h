@@ -1,4 +1,4 @@
-// Why: the vendor's engine is a C++ class in a library that we neither link nor have headers of. It is loaded at run
+// The vendor's engine is a C++ class in a library that we neither link nor have headers of. It is loaded at run
 // time by its mangled names; what cannot be looked up (object sizes, calling conventions) is tried out once, with guard
 // bytes around, before any program trusts it.
 #pragma once

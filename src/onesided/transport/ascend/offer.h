@@ -1,4 +1,4 @@
-// Why: HIXL has an address of its own and reaches only the memory that was registered when it connected. Both are told
+// HIXL has an address of its own and reaches only the memory that was registered when it connected. Both are told
 // over a data stream of the engine's own authenticated session: one request byte, one answer, as often as needed.
 // The bytes: docs/vendor_library.md.
 #pragma once

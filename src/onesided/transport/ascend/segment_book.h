@@ -1,4 +1,4 @@
-// Why: which of this engine's regions HIXL knows, under which handles, and since when: a link compares versions to see
+// Which of this engine's regions HIXL knows, under which handles, and since when: a link compares versions to see
 // whether the vendor must connect anew.
 #pragma once
 

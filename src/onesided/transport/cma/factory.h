@@ -1,4 +1,4 @@
-// Why: host memory without a file behind it (malloc, numpy) is reached by the kernel's cross-memory attach: one system
+// Host memory without a file behind it (malloc, numpy) is reached by the kernel's cross-memory attach: one system
 // call for up to 1024 pieces, no copy in between, no help from the owner.
 #pragma once
 

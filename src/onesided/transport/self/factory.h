@@ -1,4 +1,4 @@
-// Why: an engine may name itself as the peer; the bytes then never leave the process.
+// An engine may name itself as the peer; the bytes then never leave the process.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Why: memory that lies in a file (simulated NPUs, host_pool) is mapped once by the peer and then copied in user space:
+// Memory that lies in a file (simulated NPUs, host_pool) is mapped once by the peer and then copied in user space:
 // no system call, no thread of the owner's, and it works while the owner is frozen.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: a peer's file is mapped as a whole, once, read-only; it becomes writable with the first WRITE.
+// A peer's file is mapped as a whole, once, read-only; it becomes writable with the first WRITE.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Why: what one peer has exported. Mapped when it is told: an owner may have more files than a peer may have
+// What one peer has exported. Mapped when it is told: an owner may have more files than a peer may have
 // descriptors, and a mapping needs none. Its pages are there when they are first used.
 #pragma once
 

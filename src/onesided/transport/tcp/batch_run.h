@@ -1,4 +1,4 @@
-// Why: a batch is cut into requests of bounded size, which travel on several streams, come back in any order, fail in
+// A batch is cut into requests of bounded size, which travel on several streams, come back in any order, fail in
 // parts or not at all, and must still add up to one exact story for the batch's sink.
 #pragma once
 

@@ -21,12 +21,12 @@ constexpr std::uint64_t kTurnBytes = 4 * kMiB;
 constexpr int kAwaitMs = 1;
 
 // Where bytes go that nobody wants any more.
-std::span<std::uint8_t> scrap() {
+std::span<std::uint8_t> discard_buffer() {
   thread_local std::vector<std::uint8_t> bytes(64 * kKiB);
   return bytes;
 }
 
-Error breach(std::string_view what) {
+Error protocol_error(std::string_view what) {
   return Error(Status::kFailed, fmt::format("the peer broke the protocol of data streams: {}", what));
 }
 
@@ -56,7 +56,7 @@ void ClientStream::start() {
                            [self = shared_from_this()](std::uint32_t events) { self->on_ready(events); });
     watched_ = watched.ok();
   }
-  if (!watched) return broke(watched.error(), false, false);
+  if (!watched) return on_connection_lost(watched.error(), false, false);
   pump();
 }
 
@@ -149,7 +149,7 @@ void ClientStream::on_ready(std::uint32_t events) {
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) {
     for (std::uint64_t turn = 0; turn < kTurnBytes;) {
       const auto received = receive();
-      if (!received) return broke(received.error(), received.status() != Status::kPeerLost, false);
+      if (!received) return on_connection_lost(received.error(), received.status() != Status::kPeerLost, false);
       if (received->drained) break;
       turn += received->nbytes;
     }
@@ -236,11 +236,11 @@ Result<ClientStream::Received> ClientStream::receive_part() {
   into_ = payload_;
   if (discard_ > 0) {
     into_.clear();
-    into_.add(scrap().data(), std::min<std::uint64_t>(discard_, scrap().size()));
+    into_.add(discard_buffer().data(), std::min<std::uint64_t>(discard_, discard_buffer().size()));
   }
   // What follows the payload is read along; not after a piece of a discarded one.
   const std::uint64_t payload = into_.left();
-  if (discard_ <= scrap().size()) into_.add(in_.data() + in_end_, in_.size() - in_end_);
+  if (discard_ <= discard_buffer().size()) into_.add(in_.data() + in_end_, in_.size() - in_end_);
   const std::uint64_t asked = into_.left();
   ONESIDED_TRY_ASSIGN(got, receive_some(socket_number_, into_.front()));
   if (got == 0) return Received();
@@ -282,7 +282,7 @@ Result<bool> ClientStream::step() {
 Result<bool> ClientStream::on_head() {
   if (buffered().size() < kDataReplyHeadBytes) return false;
   auto head = decode_data_reply_head(buffered().first(kDataReplyHeadBytes));
-  if (!head) return breach(head.error().text());
+  if (!head) return protocol_error(head.error().text());
   in_begin_ += kDataReplyHeadBytes;
   {
     MutexLock lock(mutex_);
@@ -290,8 +290,8 @@ Result<bool> ClientStream::on_head() {
     const bool any = outstanding_.size() > (sending_ ? 1 : 0);
     current_ = any ? outstanding_.front().get() : nullptr;
   }
-  if (current_ == nullptr || current_->id != head->id) return breach("a reply to no request");
-  if (head->failures > current_->parts.size()) return breach("more failures than items");
+  if (current_ == nullptr || current_->id != head->id) return protocol_error("a reply to no request");
+  if (head->failures > current_->parts.size()) return protocol_error("more failures than items");
   expected_failures_ = head->failures;
   payload_bytes_ = head->payload_bytes;
   state_ = State::kFailures;
@@ -302,7 +302,7 @@ Result<bool> ClientStream::on_failures() {
   const std::size_t nbytes = expected_failures_ * kDataFailureBytes;
   if (buffered().size() < nbytes) return false;
   auto failures = decode_data_failures(static_cast<std::uint32_t>(current_->parts.size()), buffered().first(nbytes));
-  if (!failures) return breach(failures.error().text());
+  if (!failures) return protocol_error(failures.error().text());
   in_begin_ += nbytes;
   failures_ = std::move(*failures);
   std::uint64_t expected = 0;
@@ -310,7 +310,7 @@ Result<bool> ClientStream::on_failures() {
     expected = current_->nbytes;
     for (const auto& failure : failures_) expected -= current_->parts[failure.item].item.nbytes;
   }
-  if (payload_bytes_ != expected) return breach("a payload of another length than was asked for");
+  if (payload_bytes_ != expected) return protocol_error("a payload of another length than was asked for");
   if (current_->op == Op::kWrite) {
     state_ = State::kHead;
     std::uint64_t good = current_->nbytes;
@@ -350,7 +350,7 @@ void ClientStream::aim_payload() {
 Result<bool> ClientStream::on_tail() {
   if (buffered().size() < kDataReplyTailBytes) return false;
   auto tail = decode_data_tail(payload_bytes_, buffered().first(kDataReplyTailBytes));
-  if (!tail) return breach(tail.error().text());
+  if (!tail) return protocol_error(tail.error().text());
   in_begin_ += kDataReplyTailBytes;
   state_ = State::kHead;
   complete(*tail);
@@ -422,16 +422,18 @@ void ClientStream::drop_run(const std::shared_ptr<BatchRun>& run, bool now) {
     run->abandon(request);
     source_->request_done(run);
   }
-  if (writing && now) broke(Error(Status::kCancelled, "a data stream was reset to end a WRITE"), false, true);
+  if (writing && now)
+    on_connection_lost(Error(Status::kCancelled, "a data stream was reset to end a WRITE"), false, true);
 }
 
 void ClientStream::post_broke(const Error& why) {
-  loop_->post([self = shared_from_this(), why] { self->broke(why, why.status() != Status::kPeerLost, false); });
+  loop_->post(
+      [self = shared_from_this(), why] { self->on_connection_lost(why, why.status() != Status::kPeerLost, false); });
 }
 
-void ClientStream::close(const Error& why) { broke(why, false, false); }
+void ClientStream::close(const Error& why) { on_connection_lost(why, false, false); }
 
-void ClientStream::broke(const Error& why, bool fault, bool abort) {
+void ClientStream::on_connection_lost(const Error& why, bool fault, bool abort) {
   std::vector<std::unique_ptr<Request>> unanswered;
   {
     MutexLock reading(reading_);

@@ -1,4 +1,4 @@
-// Why: the initiator's end of one data stream: requests out, replies in, bytes straight into and out of registered
+// The initiator's end of one data stream: requests out, replies in, bytes straight into and out of registered
 // memory. Whatever happens to the stream, each request that it took is accounted for.
 //
 // Replies are received by whoever holds `reading_`: the loop's thread when epoll wakes it, or a thread that waits for
@@ -95,7 +95,7 @@ class ClientStream : public std::enable_shared_from_this<ClientStream> {
     return std::span(in_).subspan(in_begin_, in_end_ - in_begin_);
   }
   void post_broke(const Error& why);
-  void broke(const Error& why, bool fault, bool abort);
+  void on_connection_lost(const Error& why, bool fault, bool abort);
 
   const std::shared_ptr<EventLoop> loop_;
   const std::shared_ptr<Source> source_;

@@ -1,4 +1,4 @@
-// Why: reaches any peer, also on other hosts: several TCP streams a peer, from registered memory to registered memory.
+// Reaches any peer, also on other hosts: several TCP streams a peer, from registered memory to registered memory.
 #pragma once
 
 #include <cstdint>

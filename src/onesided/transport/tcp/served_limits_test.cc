@@ -1,4 +1,4 @@
-// Why: what a peer that knows the secret can make an owner hold: so many streams a session, and none without one.
+// What a peer that knows the secret can make an owner hold: so many streams a session, and none without one.
 #include <gtest/gtest.h>
 #include <poll.h>
 

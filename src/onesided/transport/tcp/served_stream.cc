@@ -25,7 +25,7 @@ const std::uint8_t* zeros() {
 }
 
 // Where the payload of refused items goes. Never read.
-std::uint8_t* scrap() {
+std::uint8_t* discard_buffer() {
   thread_local std::vector<std::uint8_t> bytes(kBlankBytes);
   return bytes.data();
 }
@@ -296,7 +296,7 @@ void ServedStream::aim_payload() {
       if (results_[i] == Status::kSuccess) {
         runs_.add(host(items_[i].address), items_[i].nbytes);
       } else {
-        add_repeated(runs_, scrap(), items_[i].nbytes);
+        add_repeated(runs_, discard_buffer(), items_[i].nbytes);
       }
     }
   }

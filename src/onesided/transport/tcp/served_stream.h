@@ -1,4 +1,4 @@
-// Why: the owner's end of one data stream. The peer may lie, so each range is checked against this engine's own table
+// The owner's end of one data stream. The peer may lie, so each range is checked against this engine's own table
 // just before its bytes move, and the registration is held only while they do: a peer that stops reading cannot keep
 // memory registered, and memory that was deregistered is not read any more, even in the middle of a reply.
 #pragma once

@@ -1,4 +1,4 @@
-// Why: non-blocking scatter and gather on a socket, with the bookkeeping of what has been moved in one place.
+// Non-blocking scatter and gather on a socket, with the bookkeeping of what has been moved in one place.
 #pragma once
 
 #include <sys/uio.h>

@@ -1,4 +1,4 @@
-// Why: one initiator and one owner of the tcp transport in one process, without sessions and registries: what its tests
+// One initiator and one owner of the tcp transport in one process, without sessions and registries: what its tests
 // share.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why: one peer over several TCP streams. Batches wait here and are handed out request by request, so that streams,
+// One peer over several TCP streams. Batches wait here and are handed out request by request, so that streams,
 // batches and threads share fairly; what a broken stream leaves undone comes back here.
 #pragma once
 

@@ -1,4 +1,4 @@
-"""Why: a set-up of minutes says what it is doing: one live line on a terminal, plain lines in a log."""
+"""A set-up of minutes says what it is doing: one live line on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from .house import LOG, ROOT
+from .paths import LOG, ROOT
 from .problem import Problem
 
 _BLUE, _GREEN, _RED, _DIM, _OFF = "\033[34m", "\033[32m", "\033[31m", "\033[2m", "\033[0m"

@@ -1,4 +1,4 @@
-"""Why: the last line of ./do test must be true. It is added up from the runners' own reports, and a runner that
+"""The last line of ./do test must be true. It is added up from the runners' own reports, and a runner that
 crashed, or ran nothing, counts as a failure."""
 
 from __future__ import annotations

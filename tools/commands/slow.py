@@ -1,11 +1,11 @@
-"""Why: what is too slow for CI and still has to hold before a release: ./do test --all."""
+"""What is too slow for CI and still has to hold before a release: ./do test --all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from . import apt, fuzz, package, suite, wheel
-from .house import BUILD, ROOT, tool
+from .paths import BUILD, ROOT, tool
 from .problem import Problem
 from .steps import run_step
 from .tally import Tally

@@ -1,4 +1,4 @@
-"""Why: ./do VERB sets up what the verb needs, runs it, and ends with one clear sentence where it cannot."""
+"""./do COMMAND sets up what the command needs, runs it, and ends with one clear sentence where it cannot."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 from . import apt, environment, fuzz, lint, package, suite
-from .house import BUILD, LOCK, LOG, PYTHON, ROOT, VENV
-from .lock import HouseLock
+from .lock import CheckoutLock
+from .paths import BUILD, LOCK, LOG, PYTHON, ROOT, VENV
 from .problem import Problem
 from .program import run_program
 
-VERBS = {
+COMMANDS = {
     "demo": "show the whole path: the problem, the cure, weights between two Ray actors",
     "test": "run what CI runs; --all adds what is too slow for CI",
     "bench": "measure, side by side with peers: alloc | transfer | ray",
@@ -29,7 +29,7 @@ VERBS = {
 }
 
 
-def set_up(lock: HouseLock, *groups: str) -> None:
+def set_up(lock: CheckoutLock, *groups: str) -> None:
     """Everything up to an installed onesided. Seconds when nothing has changed."""
     apt.require()
     environment.require(lock, ("run", "build", *groups))
@@ -38,24 +38,24 @@ def set_up(lock: HouseLock, *groups: str) -> None:
 
 
 def demo(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="./do demo", description=VERBS["demo"])
+    parser = argparse.ArgumentParser(prog="./do demo", description=COMMANDS["demo"])
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
     parser.parse_args(arguments)
     source = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     check = subprocess.run([sys.executable, "-m", "onesided.cli.preflight"], env=source, check=False)
     if check.returncode != 0:
         return check.returncode
-    with HouseLock() as lock:
+    with CheckoutLock() as lock:
         set_up(lock)
         return run_program([str(PYTHON), "-m", "onesided", "demo", *arguments])
 
 
 def test(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="./do test", description=VERBS["test"])
+    parser = argparse.ArgumentParser(prog="./do test", description=COMMANDS["test"])
     parser.add_argument("--all", action="store_true", help="also sanitizers, fuzzing, aarch64, the bare wheel")
     parser.add_argument("pytest_arguments", nargs="*", metavar="-- PYTEST", help="only pytest, with these arguments")
     options = parser.parse_args(arguments)
-    with HouseLock() as lock:
+    with CheckoutLock() as lock:
         set_up(lock, "test")
         if options.pytest_arguments:
             return suite.report([("Python and process tests", suite.run_pytest(options.pytest_arguments))])
@@ -67,19 +67,19 @@ def bench(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] not in programs:
         print(f"usage: ./do bench {'|'.join(programs)} [--json FILE] [...]")
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
-    with HouseLock() as lock:
+    with CheckoutLock() as lock:
         set_up(lock, "test", "bench")
         package.build(package.PRESET, title="Build the benchmarks")
         return run_program([str(PYTHON), "-m", f"bench.{arguments[0]}", *arguments[1:]])
 
 
 def run_lint(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="./do lint", description=VERBS["lint"])
+    parser = argparse.ArgumentParser(prog="./do lint", description=COMMANDS["lint"])
     parser.add_argument(
         "--deep", action="store_true", help="also clang's thread-safety analysis and clang-tidy, minutes"
     )
     options = parser.parse_args(arguments)
-    with HouseLock() as lock:
+    with CheckoutLock() as lock:
         if options.deep:
             set_up(lock, "test")
         environment.require(lock, ("run", "build", "test"))
@@ -91,11 +91,11 @@ def run_lint(arguments: Sequence[str]) -> int:
 
 
 def run_fuzz(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="./do fuzz", description=VERBS["fuzz"])
+    parser = argparse.ArgumentParser(prog="./do fuzz", description=COMMANDS["fuzz"])
     parser.add_argument("--seconds", type=int, default=60, help="time for each fuzzer (60)")
     parser.add_argument("--runs", type=int, help="a fixed number of inputs for each instead")
     options = parser.parse_args(arguments)
-    with HouseLock() as lock:
+    with CheckoutLock() as lock:
         apt.require(apt.FUZZ)
         environment.require(lock, ("run", "build"))
         lock.share()
@@ -119,14 +119,14 @@ def doctor(arguments: Sequence[str]) -> int:
 
 
 def smoke_npu(arguments: Sequence[str]) -> int:
-    with HouseLock() as lock:
+    with CheckoutLock() as lock:
         set_up(lock)
         return run_program([str(PYTHON), str(ROOT / "tools" / "smoke_npu.py"), *arguments])
 
 
 def clean(arguments: Sequence[str]) -> int:
-    argparse.ArgumentParser(prog="./do clean", description=VERBS["clean"]).parse_args(arguments)
-    with HouseLock() as lock:
+    argparse.ArgumentParser(prog="./do clean", description=COMMANDS["clean"]).parse_args(arguments)
+    with CheckoutLock() as lock:
         lock.exclude()
         for folder in (VENV, BUILD):
             shutil.rmtree(folder, ignore_errors=True)
@@ -145,8 +145,8 @@ RUN: dict[str, Callable[[Sequence[str]], int]] = {
 
 
 def usage() -> str:
-    lines = [f"  ./do {verb:<11}{text}" for verb, text in VERBS.items()]
-    return "\n".join(["Each sets up all it needs, then runs. `./do VERB --help` says more.", *lines])
+    lines = [f"  ./do {command:<11}{text}" for command, text in COMMANDS.items()]
+    return "\n".join(["Each sets up all it needs, then runs. `./do COMMAND --help` says more.", *lines])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str]) -> int:
         print(usage())
         return 0 if arguments else 2
     if arguments[0] not in RUN:
-        print(f"do: there is no verb {arguments[0]!r}.\n{usage()}", file=sys.stderr)
+        print(f"do: there is no command {arguments[0]!r}.\n{usage()}", file=sys.stderr)
         return 2
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str]) -> int:
         return problem.code
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        print(f"do: {error.strerror or error}{where}; mend that, then run this again.", file=sys.stderr)
+        print(f"do: {error.strerror or error}{where}; fix that, then run this again.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ndo: interrupted; nothing half-built counts as built, the next run goes on from here.", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Why: a second run must take seconds, and a half-done set-up must never pass for a done one.
+"""A second run must take seconds, and a half-done set-up must never pass for a done one.
 
 A stamp is a file that holds the hash of everything a step read. It is removed before the step and written after it, so
 an interrupted step has no stamp and is done again.
@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from .house import STAMPS
+from .paths import STAMPS
 
 _IGNORED_DIRECTORIES = {"__pycache__", ".git", ".venv", "build", "lib"}
 _IGNORED_SUFFIXES = {".pyc", ".so"}

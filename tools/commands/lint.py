@@ -1,4 +1,4 @@
-"""Why: what a machine can check, no reader should have to."""
+"""What a machine can check, no reader should have to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import apt
 from .environment import child_environment
-from .house import BUILD, PYTHON, ROOT, tool
+from .paths import BUILD, PYTHON, ROOT, tool
 
 # The annotations of base/mutex.h, of which g++ knows nothing.
 _THREAD_SAFETY = (

@@ -1,4 +1,4 @@
-"""Why: a program on the user's terminal gets to clean up after a Ctrl-C; whoever started it waits until it has."""
+"""A program on the user's terminal gets to clean up after a Ctrl-C; whoever started it waits until it has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 
 from .environment import child_environment
-from .house import ROOT
+from .paths import ROOT
 
 
 def run_program(command: Sequence[str], *, settings: Mapping[str, str] | None = None) -> int:

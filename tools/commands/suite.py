@@ -1,4 +1,4 @@
-"""Why: one command runs all that CI runs, and its last line says how it went."""
+"""One command runs all that CI runs, and its last line says how it went."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 
 from . import lint, package, tally
-from .house import BUILD, PYTHON, tool
+from .paths import BUILD, PYTHON, tool
 from .program import run_program
 from .tally import Tally
 

@@ -1,4 +1,4 @@
-"""Why: every decoder of foreign bytes is total; libFuzzer looks for the byte string that proves it is not."""
+"""Every decoder of foreign bytes is total; libFuzzer looks for the byte string that proves it is not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 
 from . import apt, package
 from .environment import child_environment
-from .house import BUILD, ROOT
+from .paths import BUILD, ROOT
 from .tally import Tally
 
 _CORPUS = ROOT / "tests" / "fuzz" / "corpus"

@@ -1,4 +1,4 @@
-"""Why: everything Python lives in .venv, at pinned versions, and is looked at again only when the pins change."""
+"""Everything Python lives in .venv, at pinned versions, and is looked at again only when the pins change."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from .house import PYTHON, REQUIREMENTS, STAMPS, VENV
-from .lock import HouseLock
+from .lock import CheckoutLock
+from .paths import PYTHON, REQUIREMENTS, STAMPS, VENV
 from .problem import Problem
 from .stamps import Stamp, digest
 from .steps import Step, run_step
@@ -45,7 +45,7 @@ def why_pip_failed(output: str) -> str:
     return f"pip could not install the requirements: {last.strip()}"
 
 
-def _make_venv(lock: HouseLock) -> None:
+def _make_venv(lock: CheckoutLock) -> None:
     mark = Stamp("venv")
     wanted = digest(words=[sys.version])
     if mark.matches(wanted) and PYTHON.exists():
@@ -66,7 +66,7 @@ def _make_venv(lock: HouseLock) -> None:
     mark.write(wanted)
 
 
-def require(lock: HouseLock, groups: Sequence[str]) -> None:
+def require(lock: CheckoutLock, groups: Sequence[str]) -> None:
     """Makes sure of .venv and of the requirement files `groups` ("run", "build", "test", "bench")."""
     _make_venv(lock)
     files = [REQUIREMENTS / f"{group}.txt" for group in groups]

@@ -1,4 +1,4 @@
-"""Why: `pip install .` must work where there is no torch: the wheel is built in isolation and tried in a bare venv."""
+"""`pip install .` must work where there is no torch: the wheel is built in isolation and tried in a bare venv."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 
 from . import suite
 from .environment import child_environment, why_pip_failed
-from .house import BUILD, PYTHON, ROOT
 from .package import build_environment, why_build_failed
+from .paths import BUILD, PYTHON, ROOT
 from .problem import Problem
 from .steps import run_step
 from .tally import Tally

@@ -1,4 +1,4 @@
-"""Why: what ./do promises about stamps, locks and sums holds also when a run is cut short."""
+"""What ./do promises about stamps, locks and sums holds also when a run is cut short."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from verbs import environment, lock, package, stamps, tally
-from verbs.problem import Problem
-from verbs.steps import run_step
-from verbs.tally import Tally
+from commands import environment, lock, package, stamps, tally
+from commands.problem import Problem
+from commands.steps import run_step
+from commands.tally import Tally
 
 ROOT = Path(package.__file__).resolve().parents[2]
 
@@ -44,9 +44,9 @@ def test_a_digest_sees_contents_names_and_moves_but_not_built_things(tmp_path: P
 HOLD = """
 import sys
 from pathlib import Path
-from verbs import lock
+from commands import lock
 lock.LOCK = Path(sys.argv[1])
-with lock.HouseLock() as held:
+with lock.CheckoutLock() as held:
     held.exclude()
     print("held", flush=True)
     sys.stdin.readline()
@@ -75,7 +75,7 @@ def test_a_lock_on_a_deleted_file_is_taken_again_on_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "LOCK", tmp_path / "lock")
-    with lock.HouseLock() as held:
+    with lock.CheckoutLock() as held:
         (tmp_path / "lock").unlink()
         held.exclude()
         assert (tmp_path / "lock").exists()
@@ -86,7 +86,7 @@ def test_a_checkout_of_somebody_else_is_told_in_one_sentence(tmp_path: Path, mon
         raise PermissionError(13, "Permission denied", str(tmp_path / "lock"))
 
     monkeypatch.setattr(lock.os, "open", refuse)
-    with pytest.raises(Problem, match="belongs to another user"), lock.HouseLock():
+    with pytest.raises(Problem, match="belongs to another user"), lock.CheckoutLock():
         pass
 
 
@@ -101,7 +101,7 @@ def test_a_failed_step_ends_in_one_sentence_and_leaves_its_output_in_the_log(
 
 STEP = """
 import sys
-from verbs.steps import run_step
+from commands.steps import run_step
 run_step("Wait", ["sh", "-c", f"sleep 600 & echo $! > {sys.argv[1]}; wait"], failure=str)
 """
 

@@ -1,4 +1,4 @@
-"""Why: .venv holds onesided as pip installs it for anybody, built in the tree of a CMake preset that ctest uses too."""
+""".venv holds onesided as pip installs it for anybody, built in the tree of a CMake preset that ctest uses too."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from . import apt
 from .environment import child_environment, why_pip_failed
-from .house import BUILD, PYTHON, REQUIREMENTS, ROOT, tool
-from .lock import HouseLock
+from .lock import CheckoutLock
+from .paths import BUILD, PYTHON, REQUIREMENTS, ROOT, tool
 from .problem import Problem
 from .stamps import Stamp, digest
 from .steps import run_step
@@ -61,7 +61,7 @@ def _check_compiler() -> None:
         raise Problem(f"{name} cannot compile C++20 ({first}); install g++ 11 or newer, or set CXX to one.")
 
 
-def require(lock: HouseLock) -> None:
+def require(lock: CheckoutLock) -> None:
     """Makes sure that .venv holds the onesided of this checkout."""
     paths = [ROOT / name for name in _INPUTS if (ROOT / name).exists()]
     stamp = Stamp("package")

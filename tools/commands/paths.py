@@ -1,4 +1,4 @@
-"""Why: every verb means the same folders by the same names."""
+"""Every command means the same folders by the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why: what Debian and Ubuntu package, we do not vendor. Installs what is missing, asks nothing where nothing is."""
+"""What Debian and Ubuntu package, we do not vendor. Installs what is missing, asks nothing where nothing is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-# One way to declare a room of the house (a folder under src/onesided): its sources are what lies in the folder, its
-# unit tests are the *_test.cc beside them, and it may use only the rooms it names.
+# Declares a module (a folder under src/onesided): its sources are what lies in the folder, its
+# unit tests are the *_test.cc beside them, and it may use only the modules it names.
 
 # Warnings and sanitizers for every target of ours.
 function(onesided_target_defaults target)
@@ -13,9 +13,9 @@ function(onesided_target_defaults target)
   endif()
 endfunction()
 
-# onesided_room(memory DEPENDS device [LINK lib...]): static library onesided_memory; tests onesided_memory_<name>.
-function(onesided_room name)
-  cmake_parse_arguments(ROOM "" "" "DEPENDS;LINK" ${ARGN})
+# onesided_module(memory DEPENDS device [LINK lib...]): static library onesided_memory; tests onesided_memory_<name>.
+function(onesided_module name)
+  cmake_parse_arguments(MODULE "" "" "DEPENDS;LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
@@ -29,8 +29,8 @@ function(onesided_room name)
     set(scope INTERFACE)
   endif()
   target_include_directories(onesided_${name} ${scope} ${CMAKE_SOURCE_DIR}/src)
-  list(TRANSFORM ROOM_DEPENDS PREPEND onesided_)
-  target_link_libraries(onesided_${name} ${scope} ${ROOM_DEPENDS} ${ROOM_LINK})
+  list(TRANSFORM MODULE_DEPENDS PREPEND onesided_)
+  target_link_libraries(onesided_${name} ${scope} ${MODULE_DEPENDS} ${MODULE_LINK})
   if(ONESIDED_BUILD_TESTS)
     foreach(test ${tests})
       get_filename_component(stem ${test} NAME_WE)

@@ -1,4 +1,4 @@
-"""Why: two ./do at once must not build into each other. Who runs holds the lock shared, who sets up holds it alone.
+"""Two ./do at once must not build into each other. Who runs holds the lock shared, who sets up holds it alone.
 
 The kernel drops a lock with its holder, however that one ends: there is nothing stale to clean.
 """
@@ -8,17 +8,17 @@ from __future__ import annotations
 import fcntl
 import os
 
-from .house import LOCK
+from .paths import LOCK
 from .problem import Problem
 
 
-class HouseLock:
+class CheckoutLock:
     """The lock of this checkout. Confined to one thread; a context manager that starts out shared."""
 
     def __init__(self) -> None:
         self._fd = -1
 
-    def __enter__(self) -> HouseLock:
+    def __enter__(self) -> CheckoutLock:
         self._fd = self._open()
         self.share()
         return self

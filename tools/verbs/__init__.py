@@ -1,1 +1,0 @@
-"""The verbs of ./do. Standard library only: they run before anything is installed."""
