@@ -1,10 +1,11 @@
 #include "ascend_sim/route_torch/random.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
 #include <mutex>
+
+#include "ascend_sim/route_torch/torch_npu_state.h"
 
 namespace onesided::sim {
 namespace {
@@ -23,7 +24,7 @@ std::uint64_t next_seed(at::Generator generator) {
 
 std::uint64_t next_seed(c10::Device device, const std::optional<at::Generator>& given) {
   const bool npu = given && given->defined() && given->device().type() == c10::DeviceType::PrivateUse1;
-  return next_seed(npu ? *given : at::globalContext().defaultGenerator(device));
+  return next_seed(npu ? *given : default_generator(device.index()));
 }
 
 }  // namespace

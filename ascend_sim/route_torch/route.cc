@@ -17,6 +17,7 @@
 #include "ascend_sim/route_torch/random.h"
 #include "ascend_sim/route_torch/replacements.h"
 #include "ascend_sim/route_torch/tensors.h"
+#include "ascend_sim/route_torch/torch_npu_state.h"
 
 namespace onesided::sim {
 namespace {
@@ -138,10 +139,8 @@ class RoutedCall {
   // A CPU kernel runs now, so what the caller's stream was told before must be done. Other streams are not waited for:
   // ordering them is the program's business, as on the hardware.
   void wait_for_stream() const {
-    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::PrivateUse1);
-    // Asking for the handle empties torch_npu's own queue. Not synchronizeStream(), which refuses streams of other
-    // owners.
-    void* stream = guard.getStreamNativeHandle(guard.getStream(device_));
+    // Not PyTorch's synchronizeStream(), which refuses streams of other owners.
+    void* stream = current_stream(device_.index());
     TORCH_CHECK(stream, op_.operator_name(), ": torch_npu's task queue has stopped after an earlier failure");
     if (const AclError code = aclrtSynchronizeStream(stream); code != kAclOk) {
       const char* words = aclGetRecentErrMsg();
