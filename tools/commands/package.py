@@ -18,7 +18,7 @@ from .steps import run_step
 
 PRESET = "release"
 _INPUTS = (
-    "CMakeLists.txt", "CMakePresets.json", "pyproject.toml", "README.md", "cmake", "src", "bindings", "ascend_sim",
+    "CMakeLists.txt", "CMakePresets.json", "pyproject.toml", "README.md", "cmake", "include", "src", "bindings", "ascend_sim",
     "python/onesided",
 )  # fmt: skip
 _GIB = 1 << 30

@@ -50,10 +50,10 @@ def test_a_python_that_does_not_fit_is_named() -> None:
     assert done.stderr.count("\n") == 1 and "is not a Python 3.10 to 3.13" in done.stderr
 
 
-def test_an_unknown_verb_names_the_known_ones() -> None:
+def test_an_unknown_command_names_the_known_ones() -> None:
     done = do("fly")
     assert done.returncode == 2
-    assert "no verb 'fly'" in done.stderr and "./do demo" in done.stderr
+    assert "no command 'fly'" in done.stderr and "./do demo" in done.stderr
 
 
 def test_a_real_runtime_stops_the_demo_before_anything_is_installed(tmp_path: Path) -> None:

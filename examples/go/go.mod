@@ -1,0 +1,3 @@
+module onesided.example/read
+
+go 1.19
