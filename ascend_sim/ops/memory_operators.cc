@@ -189,6 +189,41 @@ Result<OperatorWork> prepare_fill(const OperatorCall& call) {
   return strided_work(sizes, to, dense_box(sizes), value, StridedBox{nullptr, 0, Dims(sizes.size(), 0)});
 }
 
+// Paddings: before and after, dimension by dimension, from the first one on.
+Result<OperatorWork> prepare_pad(const OperatorCall& call) {
+  ONESIDED_TRY(expect(call, 3));
+  ONESIDED_TRY_ASSIGN(paddings, integers(call.inputs[1]));
+  const Operand& from = call.inputs[0];
+  const Operand& value = call.inputs[2];
+  const Operand& to = call.outputs[0];
+  if (call.attributes) {
+    const auto mode = call.attributes->strings.find("mode");
+    if (mode != call.attributes->strings.end() && mode->second != "constant")
+      return refused(fmt::format("mode \"{}\"; only \"constant\" is simulated", mode->second));
+  }
+  if (attribute(call, "paddings_contiguous", 1) != 1) return refused("paddings that are not contiguous");
+  if (paddings.size() != 2 * from.dims.size() || to.dims.size() != from.dims.size())
+    return refused(fmt::format("paddings {} for a tensor of {} into one of {}", paddings, from.dims, to.dims));
+  if (value.count() != 1 || value.type != to.type) {
+    return refused(fmt::format("{} values of {} pad a tensor of {}", value.count(), type_name(value.type),
+                               type_name(to.type)));
+  }
+  StridedBox box = dense_box(to.dims);
+  for (std::size_t i = 0; i < from.dims.size(); ++i) {
+    const std::int64_t before = paddings[2 * i], after = paddings[2 * i + 1];
+    if (before < 0 || after < 0 || from.dims[i] + before + after != to.dims[i])
+      return refused(fmt::format("paddings {} do not make {} of {}", paddings, to.dims, from.dims));
+    box.offset += before * box.strides[i];
+  }
+  ONESIDED_TRY_ASSIGN(fill, strided_work(to.dims, to, dense_box(to.dims), value,
+                                         StridedBox{nullptr, 0, Dims(to.dims.size(), 0)}));
+  ONESIDED_TRY_ASSIGN(copy, strided_work(from.dims, to, box, from, dense_box(from.dims)));
+  return OperatorWork([fill = std::move(fill), copy = std::move(copy)] {
+    fill();
+    copy();
+  });
+}
+
 Result<OperatorWork> prepare_zeros_like(const OperatorCall& call) {
   ONESIDED_TRY(expect(call, 1));
   const Operand& to = call.outputs[0];
