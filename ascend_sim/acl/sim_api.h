@@ -1,6 +1,7 @@
 // What code of this project asks of the simulator beyond the vendor's API: to find the file behind device memory (for
-// other processes to map), to look at the counters, and to put work of its own on a stream (collectives). Exported by libascendcl.so, found with dlsym; a real
-// libascendcl.so does not have these, which is how a program tells the two apart.
+// other processes to map), to look at the counters, and to put work of its own on a stream (collectives). Exported by
+// libascendcl.so, found with dlsym; a real libascendcl.so does not have these, which is how a program tells the two
+// apart.
 #pragma once
 
 #include <cstdint>

@@ -86,7 +86,8 @@ struct CommConfig {
 static_assert(offsetof(CommConfig, name) == 32 && offsetof(CommConfig, expansion_mode) == 288);
 static_assert(offsetof(CommConfig, job) == 304 && offsetof(CommConfig, exec_timeout_s) == 316);
 
-// How many members of the configuration are understood: HcclGetCommConfigCapability; the execution time-out is the last.
+// How many members of the configuration are understood: HcclGetCommConfigCapability; the execution time-out is the
+// last.
 inline constexpr std::uint32_t kConfigCapability = 9;
 
 struct SendRecvItem {

@@ -60,7 +60,8 @@ class Running {
   Result<void> publish() {
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {  // the slot still shows operation op - 2
       const PageHead& head = group_.page(peer).head();
-      ONESIDED_TRY(group_.wait(peer, patience_, [&] { return head.finished.load(std::memory_order_acquire) + 2 >= op_; }));
+      ONESIDED_TRY(
+          group_.wait(peer, patience_, [&] { return head.finished.load(std::memory_order_acquire) + 2 >= op_; }));
     }
     OpRecord record;
     record.signature = request_.signature;
@@ -151,7 +152,8 @@ class Running {
       return {};
     }
     combine(request_.reduced, payload(0), payload(1), nbytes);
-    for (std::uint32_t peer = 2; peer < ranks_; ++peer) combine(request_.reduced, request_.reduced, payload(peer), nbytes);
+    for (std::uint32_t peer = 2; peer < ranks_; ++peer)
+      combine(request_.reduced, request_.reduced, payload(peer), nbytes);
     return {};
   }
 
@@ -195,8 +197,8 @@ class Running {
     }
     const std::uint64_t piece = piece_of(sources);
     for (std::uint64_t at = 0; at < request_.reduced_bytes; at += piece) {
-      ONESIDED_TRY(reduce_piece(sources, offsets, request_.reduced + at, at,
-                                std::min(piece, request_.reduced_bytes - at)));
+      ONESIDED_TRY(
+          reduce_piece(sources, offsets, request_.reduced + at, at, std::min(piece, request_.reduced_bytes - at)));
     }
     return {};
   }
@@ -215,8 +217,8 @@ class Running {
     ONESIDED_TRY_ASSIGN(sources, all_sources());
     std::vector<PeerData> results;
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
-      ONESIDED_TRY_ASSIGN(result, PeerData::open(group_, peer, group_.page(peer).slot(op_).record.result, nullptr,
-                                                 patience_.deadline));
+      ONESIDED_TRY_ASSIGN(
+          result, PeerData::open(group_, peer, group_.page(peer).slot(op_).record.result, nullptr, patience_.deadline));
       results.push_back(std::move(result));
     }
     std::vector<std::uint64_t> gathered(ranks_, 0);
@@ -228,7 +230,8 @@ class Running {
       ONESIDED_TRY(reduce_piece(sources, offsets, request_.reduced + own.offset + done, done, nbytes));
       group_.progress(op_, done += nbytes);
       // What others have just reduced is still in the caches. Nothing is waited for.
-      for (std::uint32_t distance = 1; distance < ranks_; ++distance) ONESIDED_TRY(gather(after(distance), results, gathered));
+      for (std::uint32_t distance = 1; distance < ranks_; ++distance)
+        ONESIDED_TRY(gather(after(distance), results, gathered));
     }
     for (std::uint32_t distance = 1; distance < ranks_; ++distance) {
       const std::uint32_t peer = after(distance);

@@ -1,5 +1,5 @@
-// Operations of a whole communicator, as work on a stream. Each rank shows where its data lies; each takes what it needs
-// from the others' memory; an operation whose data is not on the page ends when all have taken it.
+// Operations of a whole communicator, as work on a stream. Each rank shows where its data lies; each takes what it
+// needs from the others' memory; an operation whose data is not on the page ends when all have taken it.
 #pragma once
 
 #include <cstdint>

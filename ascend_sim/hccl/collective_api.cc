@@ -68,7 +68,8 @@ class Request {
 
   Code issue(void* stream) {
     if (size_ == 0) return refuse(kPara, "{}: there is no data type {}", function_, request_.signature.data_type);
-    if (!root_fits_) return refuse(kPara, "{}: root {} is not in {}", function_, request_.signature.root, group_->name());
+    if (!root_fits_)
+      return refuse(kPara, "{}: root {} is not in {}", function_, request_.signature.root, group_->name());
     if (null_) return refuse(kPtr, "{}: null pointer", function_);
     const std::int32_t op = request_.signature.reduce;
     if (reduces_ && !reducible(request_.signature.data_type, op)) {
@@ -149,9 +150,9 @@ ONESIDED_HCCL_EXPORT std::int32_t HcclReduceScatter(void* send, void* receive, s
   });
 }
 
-ONESIDED_HCCL_EXPORT std::int32_t HcclReduceScatterV(void* send, const void* counts, const void* offsets,
-                                                     void* receive, std::uint64_t count, std::int32_t type,
-                                                     std::int32_t op, void* comm, void* stream) {
+ONESIDED_HCCL_EXPORT std::int32_t HcclReduceScatterV(void* send, const void* counts, const void* offsets, void* receive,
+                                                     std::uint64_t count, std::int32_t type, std::int32_t op,
+                                                     void* comm, void* stream) {
   return group_api("HcclReduceScatterV", comm, [&](const auto& group) {
     if (!counts || !offsets) return refuse(kPtr, "HcclReduceScatterV: null pointer");
     Request request("HcclReduceScatterV", group, OpKind::kReduceScatter, type);
@@ -228,9 +229,9 @@ ONESIDED_HCCL_EXPORT std::int32_t HcclAlltoAll(const void* send, std::uint64_t s
 }
 
 ONESIDED_HCCL_EXPORT std::int32_t HcclAlltoAllV(const void* send, const void* send_counts, const void* send_offsets,
-                                                std::int32_t send_type, const void* receive,
-                                                const void* receive_counts, const void* receive_offsets,
-                                                std::int32_t receive_type, void* comm, void* stream) {
+                                                std::int32_t send_type, const void* receive, const void* receive_counts,
+                                                const void* receive_offsets, std::int32_t receive_type, void* comm,
+                                                void* stream) {
   return group_api("HcclAlltoAllV", comm, [&](const auto& group) {
     if (!send_counts || !send_offsets || !receive_counts || !receive_offsets)
       return refuse(kPtr, "HcclAlltoAllV: null pointer");

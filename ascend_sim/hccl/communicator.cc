@@ -1,5 +1,3 @@
-#include "ascend_sim/hccl/communicator_update.h"
-
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -9,6 +7,7 @@
 #include <cstring>
 
 #include "ascend_sim/acl/sim_api.h"
+#include "ascend_sim/hccl/communicator_update.h"
 #include "onesided/base/brief_look.h"
 #include "onesided/base/futex.h"
 #include "onesided/base/log.h"
@@ -154,8 +153,7 @@ void Communicator::set_state(PageState state) {
   tell_all({Update::kState, rank_, static_cast<std::uint64_t>(state), 0});
 }
 
-void Communicator::publish(std::uint64_t op, const OpRecord& record, std::span<const Part> parts,
-                           const void* payload) {
+void Communicator::publish(std::uint64_t op, const OpRecord& record, std::span<const Part> parts, const void* payload) {
   SlotHead& slot = own().slot(op);
   slot.record = record;
   slot.progress.store(0, std::memory_order_relaxed);
@@ -254,8 +252,9 @@ Result<void> Communicator::check(std::uint32_t peer, const Patience& patience, c
                                                 members_[peer].pid, members_[peer].engine_id));
   }
   if (patience.deadline.passed()) {
-    return Error(Status::kTimeout, fmt::format("rank {} of {} waited for rank {} until the time-out (HCCL_EXEC_TIMEOUT)",
-                                               rank_, name(), peer));
+    return Error(
+        Status::kTimeout,
+        fmt::format("rank {} of {} waited for rank {} until the time-out (HCCL_EXEC_TIMEOUT)", rank_, name(), peer));
   }
   return {};
 }

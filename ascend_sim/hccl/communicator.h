@@ -79,8 +79,8 @@ class Communicator {
   Code failure() const { return static_cast<Code>(own().head().failure.load(std::memory_order_acquire)); }
   std::string failure_text();
 
-  // Numbers operations in the order of issue. Held while an operation is numbered and queued, so that two threads cannot
-  // put them on a stream in another order.
+  // Numbers operations in the order of issue. Held while an operation is numbered and queued, so that two threads
+  // cannot put them on a stream in another order.
   Mutex issue_mutex;
   std::uint64_t next_op ONESIDED_GUARDED_BY(issue_mutex) = 1;
   std::vector<std::uint64_t> next_send ONESIDED_GUARDED_BY(issue_mutex);  // by peer
@@ -118,7 +118,7 @@ class Communicator {
   std::uint64_t page_inode_ = 0;
   std::vector<Member> members_;
   std::vector<RankPage> pages_;
-  std::vector<std::shared_ptr<FileView>> views_;       // of pages in other processes, and the own one
+  std::vector<std::shared_ptr<FileView>> views_;      // of pages in other processes, and the own one
   std::vector<std::unique_ptr<std::byte[]>> copies_;  // of pages on other hosts
   bool several_hosts_ = false;
 

@@ -1,4 +1,5 @@
-// Communicators: made from root information, of a part of another one, or of all devices of a process; asked; destroyed.
+// Communicators: made from root information, of a part of another one, or of all devices of a process; asked;
+// destroyed.
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -96,7 +97,8 @@ Code join(const char* function, const Meeting& meeting, std::uint32_t rank, cons
 Code join_root(const char* function, std::uint32_t ranks, const RootInfo* root, std::uint32_t rank,
                const CommConfig* config, void** handle) {
   if (!root || !handle) return refuse(kPtr, "{}: null pointer", function);
-  if (ranks == 0 || rank >= ranks) return refuse(kPara, "{}: rank {} of {} ranks does not exist", function, rank, ranks);
+  if (ranks == 0 || rank >= ranks)
+    return refuse(kPara, "{}: rank {} of {} ranks does not exist", function, rank, ranks);
   RootWords words{};
   std::memcpy(&words, root->internal, sizeof(words));
   words.engine_id[sizeof(words.engine_id) - 1] = words.topic[sizeof(words.topic) - 1] = '\0';
@@ -111,7 +113,8 @@ Code split(const char* function, const std::shared_ptr<Communicator>& parent, st
   if (!handle) return refuse(kPtr, "{}: null pointer", function);
   *handle = nullptr;
   if (!ranks) return kSuccess;  // this rank is not in the part
-  if (count == 0 || rank >= count) return refuse(kPara, "{}: rank {} of {} ranks does not exist", function, rank, count);
+  if (count == 0 || rank >= count)
+    return refuse(kPara, "{}: rank {} of {} ranks does not exist", function, rank, count);
   std::string topic = fmt::format("part-{:016x}-{}", parent->instance(), id);
   std::map<std::uint32_t, std::uint32_t> seen;
   for (std::uint32_t place = 0; place < count; ++place) {

@@ -44,8 +44,8 @@ Result<PeerData> PeerData::open(const Communicator& group, std::uint32_t peer, c
 
 Result<const std::byte*> PeerData::at(std::uint64_t offset, std::uint64_t nbytes) {
   if (!range_within(offset, nbytes, 0, ref_.nbytes)) {
-    return Error(Status::kParamInvalid, fmt::format("{} bytes at {} of rank {}'s data, which has {}", nbytes, offset,
-                                                    peer_, ref_.nbytes));
+    return Error(Status::kParamInvalid,
+                 fmt::format("{} bytes at {} of rank {}'s data, which has {}", nbytes, offset, peer_, ref_.nbytes));
   }
   if (direct_ || nbytes == 0) return direct_ + offset;
   if (!stage_) stage_ = std::make_shared<Stage>();
@@ -68,8 +68,8 @@ Result<void> PeerData::start(std::size_t which, std::uint64_t offset, std::uint6
   if (piece.transfer) ONESIDED_TRY(finish(which));
   if (piece.bytes.empty()) {
     piece.bytes.resize(kEnginePiece);
-    ONESIDED_TRY_ASSIGN(registered, Registrations::of(group_->board()).keep(piece.bytes.data(), piece.bytes.size(),
-                                                                          deadline_));
+    ONESIDED_TRY_ASSIGN(registered,
+                        Registrations::of(group_->board()).keep(piece.bytes.data(), piece.bytes.size(), deadline_));
     piece.registered = std::move(registered);
   }
   const TransferItem item{reinterpret_cast<std::uint64_t>(piece.bytes.data()), ref_.address + offset, nbytes};

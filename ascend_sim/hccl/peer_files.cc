@@ -25,8 +25,8 @@ Result<std::shared_ptr<FileView>> FileView::open(std::int32_t pid, std::int32_t 
   const Fd file(::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
   struct stat info{};
   if (!file.valid() || ::fstat(file.get(), &info) != 0) {
-    return Error(Status::kFailed, fmt::format("cannot open {}, memory of a rank on this host: {}", path,
-                                              std::strerror(errno)));
+    return Error(Status::kFailed,
+                 fmt::format("cannot open {}, memory of a rank on this host: {}", path, std::strerror(errno)));
   }
   if (info.st_ino != inode || info.st_size <= 0) {
     return Error(Status::kNotFound, fmt::format("{} is not the memory that the rank announced; it was freed", path));

@@ -33,8 +33,8 @@ class FileView {
 // Device memory of other processes, read-only. Internally synchronized; one for the process.
 class PeerFiles {
  public:
-  // Where byte `offset` of the file is in this process, with nbytes behind it; `keep` keeps it there. PARAM_INVALID: the
-  // file is not so long. Else as FileView::open.
+  // Where byte `offset` of the file is in this process, with nbytes behind it; `keep` keeps it there. PARAM_INVALID:
+  // the file is not so long. Else as FileView::open.
   Result<const std::byte*> at(std::int32_t pid, std::int32_t fd, std::uint64_t inode, std::uint64_t offset,
                               std::uint64_t nbytes, std::shared_ptr<FileView>& keep);
   static PeerFiles& process();

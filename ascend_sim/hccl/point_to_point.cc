@@ -90,10 +90,10 @@ class MessageWork : public StreamWork {
       item.state = Item::State::kDone;
       item.offered.reset();
       if (theirs(item).refused.load(std::memory_order_relaxed) == 0) return true;
-      return Error(Status::kParamInvalid,
-                   fmt::format("message {} to rank {} of {}: {} x {} was sent, another message is expected there",
-                               item.number, peer, group_->name(), item.message.count,
-                               element_name(item.message.data_type)));
+      return Error(
+          Status::kParamInvalid,
+          fmt::format("message {} to rank {} of {}: {} x {} was sent, another message is expected there", item.number,
+                      peer, group_->name(), item.message.count, element_name(item.message.data_type)));
     }
     OpRecord record;
     record.signature = {OpKind::kSend, item.message.data_type, 0, 0, item.message.count};
@@ -156,12 +156,13 @@ Code issue_messages(const std::shared_ptr<Communicator>& group, const std::vecto
   std::vector<MessageWork::Item> items;
   for (const Message& message : messages) {
     if (message.peer >= group->ranks()) {
-      return refuse(kPara, fmt::format("rank {} is not in {}, which has {}", message.peer, group->name(), group->ranks()));
+      return refuse(kPara,
+                    fmt::format("rank {} is not in {}, which has {}", message.peer, group->name(), group->ranks()));
     }
     const std::uint64_t size = element_bytes(message.data_type);
     if (size == 0) return refuse(kPara, fmt::format("there is no data type {}", message.data_type));
-    const Result<void> held = hold.add(message.send ? "memory to send" : "memory to receive into", message.buffer,
-                                       message.count * size);
+    const Result<void> held =
+        hold.add(message.send ? "memory to send" : "memory to receive into", message.buffer, message.count * size);
     if (!held.ok()) return refuse(kPara, held.error().text());
     items.push_back({message, 0, MessageWork::Item::State::kWaiting, nullptr});
   }

@@ -16,10 +16,10 @@ inline constexpr std::uint64_t kSendInlineBytes = 4 * 1024;
 
 // Where a rank's data lies. A value of plain words.
 struct BufferRef {
-  std::uint64_t address = 0;      // in the owner
+  std::uint64_t address = 0;  // in the owner
   std::uint64_t nbytes = 0;
-  std::int32_t file = -1;         // descriptor in the owner, when all of it lies in one file
-  std::uint32_t on_page = 0;      // 1: it is on the page
+  std::int32_t file = -1;     // descriptor in the owner, when all of it lies in one file
+  std::uint32_t on_page = 0;  // 1: it is on the page
   std::uint64_t inode = 0;
   std::uint64_t file_offset = 0;  // of `address`
 };
@@ -67,10 +67,10 @@ struct PageHead {
   std::uint64_t instance;  // of the communicator
   std::uint32_t rank;
   std::uint32_t ranks;
-  std::atomic<std::uint32_t> beat;      // changes with every change of the page: what waiting ranks sleep on
-  std::atomic<std::uint32_t> sleepers;  // how many sleep on it
-  std::atomic<std::uint32_t> state;     // PageState
-  std::atomic<std::int32_t> failure;    // Code; not 0: the rank has given up
+  std::atomic<std::uint32_t> beat;       // changes with every change of the page: what waiting ranks sleep on
+  std::atomic<std::uint32_t> sleepers;   // how many sleep on it
+  std::atomic<std::uint32_t> state;      // PageState
+  std::atomic<std::int32_t> failure;     // Code; not 0: the rank has given up
   std::atomic<std::uint64_t> published;  // number of its latest operation
   std::atomic<std::uint64_t> finished;   // number of the latest operation for which it reads nobody's data any more
 };
@@ -83,7 +83,7 @@ struct SlotHead {
 
 // What one rank sends to one other.
 struct PairHead {
-  std::atomic<std::uint64_t> sent;      // number of the latest send to that rank
+  std::atomic<std::uint64_t> sent;  // number of the latest send to that rank
   OpRecord record;
   std::atomic<std::uint64_t> received;  // number of the latest send of that rank that was taken
   std::atomic<std::uint32_t> refused;   // 1: the latest one did not fit what was expected

@@ -49,8 +49,9 @@ class Assembler {
     Meeting& meeting = meetings_[topic];
     if (meeting.members.empty()) meeting.members.resize(ranks);
     if (meeting.members.size() != ranks) {
-      return refuse(topic, *member, fmt::format("rank {} says there are {} ranks, another rank said {}", member->rank,
-                                                ranks, meeting.members.size()));
+      return refuse(topic, *member,
+                    fmt::format("rank {} says there are {} ranks, another rank said {}", member->rank, ranks,
+                                meeting.members.size()));
     }
     if (member->rank >= ranks) {
       return refuse(topic, *member, fmt::format("rank {} is not below the number of ranks, {}", member->rank, ranks));
@@ -124,10 +125,11 @@ Result<std::string> address_of_interface(const std::string& name) {
   }
   ::freeifaddrs(all);
   if (!found.empty()) return found;
-  return Error(Status::kNotFound,
-               fmt::format("HCCL_SOCKET_IFNAME=\"{}\": no such interface with an IPv4 address; set it to the name of one, "
-                           "or HCCL_IF_IP to an address of this host",
-                           name));
+  return Error(
+      Status::kNotFound,
+      fmt::format("HCCL_SOCKET_IFNAME=\"{}\": no such interface with an IPv4 address; set it to the name of one, "
+                  "or HCCL_IF_IP to an address of this host",
+                  name));
 }
 
 Result<std::string> own_address() {
@@ -201,10 +203,10 @@ Result<Table> meet(Switchboard& board, const Meeting& meeting, const Member& sel
   while (true) {
     const auto told = board.tell(meeting.engine_id, kHelloTopic, hello, kHelloEveryMs * 5);
     if (!told.ok() && !meeting.may_start_late) {
-      return told.error().with_context(
-          fmt::format("rank {} cannot reach the root at {} (between hosts, set HCCL_IF_IP or HCCL_SOCKET_IFNAME on each, "
-                      "and ONESIDED_AUTH_SECRET_FILE)",
-                      self.rank, meeting.engine_id));
+      return told.error().with_context(fmt::format(
+          "rank {} cannot reach the root at {} (between hosts, set HCCL_IF_IP or HCCL_SOCKET_IFNAME on each, "
+          "and ONESIDED_AUTH_SECRET_FILE)",
+          self.rank, meeting.engine_id));
     }
     const Deadline again = std::min(deadline, Deadline::after_ms(kHelloEveryMs));
     MutexLock lock(answer->mutex);

@@ -13,8 +13,8 @@ Result<void> MemoryHold::add(const char* what, const void* address, std::uint64_
   if (nbytes == 0) return {};
   void* hold = nullptr;
   if (onesided_sim_hold(address, nbytes, &hold) != kAclOk) {
-    return Error(Status::kParamInvalid, fmt::format("the {} ({} bytes at {}) is not device memory from end to end", what,
-                                                    nbytes, address));
+    return Error(Status::kParamInvalid,
+                 fmt::format("the {} ({} bytes at {}) is not device memory from end to end", what, nbytes, address));
   }
   holds_.emplace_back(hold, onesided_sim_release);
   return {};

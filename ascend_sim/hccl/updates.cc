@@ -12,8 +12,7 @@ void Communicator::tell(std::uint32_t peer, const Update& update, std::string_vi
   if (on_this_host(peer)) return;
   std::string message(reinterpret_cast<const char*>(&update), sizeof(update));
   message += tail;
-  const auto told =
-      board_.tell(members_[peer].engine_id, fmt::format("hccl-{:016x}-{}", instance_, peer), message);
+  const auto told = board_.tell(members_[peer].engine_id, fmt::format("hccl-{:016x}-{}", instance_, peer), message);
   // What cannot be told is the end of the group; a rank that is leaving has no more to say.
   if (told.ok() || update.kind == Update::kState || update.kind == Update::kFailure) return;
   fail(Error(Status::kPeerLost, fmt::format("rank {} of {} at {} does not answer: {}", peer, name(),

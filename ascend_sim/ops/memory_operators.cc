@@ -205,8 +205,8 @@ Result<OperatorWork> prepare_pad(const OperatorCall& call) {
   if (paddings.size() != 2 * from.dims.size() || to.dims.size() != from.dims.size())
     return refused(fmt::format("paddings {} for a tensor of {} into one of {}", paddings, from.dims, to.dims));
   if (value.count() != 1 || value.type != to.type) {
-    return refused(fmt::format("{} values of {} pad a tensor of {}", value.count(), type_name(value.type),
-                               type_name(to.type)));
+    return refused(
+        fmt::format("{} values of {} pad a tensor of {}", value.count(), type_name(value.type), type_name(to.type)));
   }
   StridedBox box = dense_box(to.dims);
   for (std::size_t i = 0; i < from.dims.size(); ++i) {
@@ -215,8 +215,8 @@ Result<OperatorWork> prepare_pad(const OperatorCall& call) {
       return refused(fmt::format("paddings {} do not make {} of {}", paddings, to.dims, from.dims));
     box.offset += before * box.strides[i];
   }
-  ONESIDED_TRY_ASSIGN(fill, strided_work(to.dims, to, dense_box(to.dims), value,
-                                         StridedBox{nullptr, 0, Dims(to.dims.size(), 0)}));
+  ONESIDED_TRY_ASSIGN(
+      fill, strided_work(to.dims, to, dense_box(to.dims), value, StridedBox{nullptr, 0, Dims(to.dims.size(), 0)}));
   ONESIDED_TRY_ASSIGN(copy, strided_work(from.dims, to, box, from, dense_box(from.dims)));
   return OperatorWork([fill = std::move(fill), copy = std::move(copy)] {
     fill();

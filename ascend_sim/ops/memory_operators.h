@@ -18,6 +18,7 @@ Result<OperatorWork> prepare_fill(const OperatorCall& call);          // dims, v
 Result<OperatorWork> prepare_zeros_like(const OperatorCall& call);    // x
 Result<OperatorWork> prepare_ones_like(const OperatorCall& call);     // x
 Result<OperatorWork> prepare_concat(const OperatorCall& call);        // x...; attribute concat_dim
+Result<OperatorWork> prepare_pad(const OperatorCall& call);           // x, paddings, value
 Result<OperatorWork> prepare_pack(const OperatorCall& call);          // x...; attribute axis
 
 }  // namespace onesided::sim

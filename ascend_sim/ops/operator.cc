@@ -21,6 +21,7 @@ const std::map<std::string_view, Prepare>& table() {
       {"Identity", prepare_move},
       {"OnesLike", prepare_ones_like},
       {"Pack", prepare_pack},
+      {"PadV3", prepare_pad},
       {"Slice", prepare_slice},
       {"TensorMove", prepare_move},
       {"Transpose", prepare_transpose},
