@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 
 from onesided.cli import machine
+from onesided.compat import imports
 
 OK, LIMITED, MISSING = "ok", "limited", "missing"
 _SIGNS = {OK: "✓", LIMITED: "~", MISSING: "✗"}
@@ -152,9 +153,21 @@ def system() -> list[Finding]:
     ]  # fmt: skip
 
 
+def drop_ins() -> list[Finding]:
+    """Which package an import of each API would get, here and now."""
+    listed: list[Finding] = []
+    for module, api in (("mooncake.engine", "mooncake"), ("nixl", "nixl"), ("memfabric_hybrid", "memfabric")):
+        origin = imports.origin_of(module.partition(".")[0])
+        asked = f"onesided run --as {api} -- PROGRAM takes it from onesided"
+        state = OK if origin else LIMITED
+        advice = "" if origin and origin.startswith("onesided (") else asked
+        listed.append(Finding("imports", f"import {module}", state, origin or "not installed", advice))
+    return listed
+
+
 def report() -> list[Finding]:
     """Every finding, in the order they are shown."""
-    return [device_runtime(), *transports(), *system(), *versions()]
+    return [device_runtime(), *transports(), *drop_ins(), *system(), *versions()]
 
 
 def as_text(findings: Sequence[Finding], colour: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from onesided.cli import sim
+from onesided.cli import run, sim
 
 app = typer.Typer(
     help="One-sided tensor transfers between accelerators.", no_args_is_help=True, add_completion=False,
@@ -32,9 +32,9 @@ def demo(
     ] = None,
 ) -> None:
     """Show the whole path: the problem, the cure, a model's weights between two Ray actors."""
-    from onesided.cli.demo import run
+    from onesided.cli.demo import run as shown
 
-    raise typer.Exit(run.run(json_path))
+    raise typer.Exit(shown.run(json_path))
 
 
 @app.command()
@@ -61,6 +61,7 @@ def _options(
 
 
 sim.register(app)
+run.register(app)
 
 
 def main() -> None:
