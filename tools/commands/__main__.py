@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from . import apt, environment, fuzz, lint, package, suite
+from . import apt, environment, frameworks, fuzz, lint, package, suite
 from .lock import CheckoutLock
 from .paths import BUILD, LOCK, LOG, PYTHON, ROOT, VENV
 from .problem import Problem
@@ -53,10 +53,13 @@ def demo(arguments: Sequence[str]) -> int:
 def test(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="./do test", description=COMMANDS["test"])
     parser.add_argument("--all", action="store_true", help="also sanitizers, fuzzing, aarch64, the bare wheel")
+    parser.add_argument("--frameworks", action="store_true", help="only the frameworks' tests, all of them")
     parser.add_argument("pytest_arguments", nargs="*", metavar="-- PYTEST", help="only pytest, with these arguments")
     options = parser.parse_args(arguments)
     with CheckoutLock() as lock:
         set_up(lock, "test")
+        if options.frameworks:
+            return suite.report([(one.name, frameworks.run(one, options.pytest_arguments)) for one in frameworks.FRAMEWORKS])
         if options.pytest_arguments:
             return suite.report([("Python and process tests", suite.run_pytest(options.pytest_arguments))])
         return suite.run(options.all)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from . import lint, package, tally
 from .paths import BUILD, PYTHON, tool
@@ -34,12 +34,18 @@ def run_ctest(preset: str, *, environment: dict[str, str] | None = None) -> Tall
     return tally.from_ctest(summary, reports, code)
 
 
-def run_pytest(arguments: Sequence[str] = (), *, name: str = "pytest", python: str = str(PYTHON)) -> Tally:
+def run_pytest(
+    arguments: Sequence[str] = (),
+    *,
+    name: str = "pytest",
+    python: str = str(PYTHON),
+    settings: Mapping[str, str] | None = None,
+) -> Tally:
     REPORTS.mkdir(parents=True, exist_ok=True)
     report = REPORTS / f"{name}.xml"
     report.unlink(missing_ok=True)
     command = [python, "-m", "pytest", f"--junitxml={report}", *arguments]
-    code = run_program(command)
+    code = run_program(command, settings=settings)
     return tally.from_pytest(report, code)
 
 
@@ -71,6 +77,10 @@ def run(everything: bool) -> int:
     part("C++ tests", run_ctest(package.PRESET))
     _heading("Python and process tests (pytest)")
     part("Python and process tests", run_pytest())
+    from . import frameworks
+
+    _heading("Frameworks (vLLM, unmodified)")
+    part("frameworks", frameworks.run_all() if everything else frameworks.run_ci())
     if everything:
         from . import slow
 
