@@ -28,7 +28,7 @@ from .steps import run_step
 from .tally import Tally
 
 _SHARED_VARIABLE = "ONESIDED_SHARED_PACKAGES"
-_NOT_SHARED = ("torch_npu", "pip", "__pycache__", "mooncake", "distutils-precedence", "_distutils_hack")
+_NOT_SHARED = ("torch_npu", "pip", "__pycache__", "mooncake", "distutils-precedence")
 # One line that Python runs at its start: the shared folder comes after the environment's own packages.
 _SHARED_PTH = f"import os, site; site.addsitedir(os.environ.get('{_SHARED_VARIABLE}', os.devnull))\n"
 
@@ -119,7 +119,19 @@ def require(framework: Framework) -> tuple[Path, dict[str, str]]:
         (site / "onesided-shared.pth").write_text(_SHARED_PTH)
         run_step(
             f"Environment of {framework.name}: {len(pins)} packages",
-            [str(PYTHON), "-m", "pip", "--python", str(python), "install", "--no-deps", "--progress-bar", "off", *pins],
+            [
+                str(PYTHON),
+                "-m",
+                "pip",
+                "--python",
+                str(python),
+                "install",
+                "--no-deps",
+                "--no-compile",
+                "--progress-bar",
+                "off",
+                *pins,
+            ],
             failure=lambda output: f"{_why_failed(framework.name)}: {environment.why_pip_failed(output)}",
             env=environment.child_environment(),
         )
