@@ -22,6 +22,7 @@ ANY_OF = (("libcurl4", "libcurl4t64"),)
 COMPILER = ("g++",)
 FUZZ = ("clang-16", "libclang-rt-16-dev")
 CROSS = ("g++-aarch64-linux-gnu",)
+MODEL_CHECKER = ("relacy-dev",)
 DEEP_LINT = ("clang-16", "clang-tidy-16")
 
 

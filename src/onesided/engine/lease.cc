@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "onesided/base/futex.h"
+#include "onesided/engine/shared_protocol.h"
 
 namespace onesided {
 namespace {
@@ -49,9 +50,7 @@ std::size_t LeasePage::take(RegionKey key) {
   while (true) {
     for (std::size_t tries = 0; tries < kCells; ++tries) {
       const std::size_t cell = hint++ % kCells;
-      std::uint64_t expected = 0;
-      if (cells[cell].load(std::memory_order_relaxed) == 0 &&
-          cells[cell].compare_exchange_strong(expected, packed(key), std::memory_order_seq_cst)) {
+      if (take_cell(cells[cell], packed(key))) {
         --hint;
         return cell;
       }
@@ -62,8 +61,7 @@ std::size_t LeasePage::take(RegionKey key) {
 }
 
 void LeasePage::give_back(std::size_t cell) {
-  page().cells[cell].store(0, std::memory_order_seq_cst);
-  if (page().waiters.load(std::memory_order_seq_cst) != 0) wake();
+  if (give_cell_back(page().cells[cell], page().waiters)) wake();
 }
 
 void LeasePage::wake() {
@@ -73,7 +71,7 @@ void LeasePage::wake() {
 
 bool LeasePage::holds(RegionKey key) const {
   for (const auto& cell : page().cells)
-    if (cell.load(std::memory_order_seq_cst) == packed(key)) return true;
+    if (cell_names(cell, packed(key))) return true;
   return false;
 }
 

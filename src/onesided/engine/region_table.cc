@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "onesided/engine/shared_protocol.h"
+
 namespace onesided {
 namespace {
 
@@ -87,15 +89,10 @@ void RegionTable::publish(const RegionDesc& region) {
   ONESIDED_CHECK(region.key.index < capacity_ && region.key.generation != 0, "index={} generation={}", region.key.index,
                  region.key.generation);
   auto& slot = entry(region.key.index);
-  // A reader that catches the entry half written must see `live` change: 0 goes out before the fields do.
-  slot.live.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  slot.address.store(region.address, std::memory_order_relaxed);
-  slot.nbytes.store(region.nbytes, std::memory_order_relaxed);
-  slot.traits.store((region.device ? kDeviceBit : 0) | (region.host_accessible ? kHostAccessibleBit : 0) |
-                        (region.pieces.empty() ? 0 : kExportedBit),
-                    std::memory_order_relaxed);
-  slot.live.store(region.key.generation, std::memory_order_release);
+  publish_row(slot, {region.key.generation,
+                     (region.device ? kDeviceBit : 0) | (region.host_accessible ? kHostAccessibleBit : 0) |
+                         (region.pieces.empty() ? 0 : kExportedBit),
+                     region.address, region.nbytes});
   auto& head = header();
   if (head.used.load(std::memory_order_relaxed) <= region.key.index)
     head.used.store(region.key.index + 1, std::memory_order_release);
@@ -106,11 +103,10 @@ void RegionTable::retire(RegionKey key) {
   if (key.index >= capacity_) return;
   auto& slot = entry(key.index);
   if (slot.live.load(std::memory_order_relaxed) != key.generation) return;
-  slot.live.store(0, std::memory_order_seq_cst);
+  // What the owner writes into this memory afterwards comes later for every reader; so does the scan of write leases
+  // for every writer (they take the lease first and look at `live` then).
+  retire_row(slot);
   header().epoch.fetch_add(1, std::memory_order_seq_cst);
-  // Whatever the owner writes into this memory afterwards comes later for every reader; and the scan of write leases
-  // that follows comes later than this store for every writer (they take the lease first and look at `live` then).
-  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void RegionTable::retire_all() {
@@ -119,25 +115,20 @@ void RegionTable::retire_all() {
 
 bool RegionTable::live(RegionKey key) const {
   if (key.index >= capacity_ || key.generation == 0) return false;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return entry(key.index).live.load(std::memory_order_acquire) == key.generation;
+  return row_is_live(entry(key.index), key.generation);
 }
 
 std::optional<RegionRow> RegionTable::row(std::uint32_t index) const {
   if (index >= capacity_) return std::nullopt;
-  const auto& slot = entry(index);
-  const std::uint32_t generation = slot.live.load(std::memory_order_acquire);
-  if (generation == 0) return std::nullopt;
+  const std::optional<RowWords> words = read_row(entry(index));
+  if (!words) return std::nullopt;
   RegionRow row;
-  row.address = slot.address.load(std::memory_order_relaxed);
-  row.nbytes = slot.nbytes.load(std::memory_order_relaxed);
-  const std::uint32_t traits = slot.traits.load(std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (slot.live.load(std::memory_order_relaxed) != generation) return std::nullopt;
-  row.traits = {{index, generation},
-                (traits & kDeviceBit) != 0,
-                (traits & kHostAccessibleBit) != 0,
-                (traits & kExportedBit) != 0};
+  row.address = words->address;
+  row.nbytes = words->nbytes;
+  row.traits = {{index, words->generation},
+                (words->traits & kDeviceBit) != 0,
+                (words->traits & kHostAccessibleBit) != 0,
+                (words->traits & kExportedBit) != 0};
   return row;
 }
 
