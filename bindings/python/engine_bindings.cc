@@ -90,8 +90,7 @@ void send_notify(const PyEngine& self, const std::string& remote_id, nb::str nam
   }
   const std::string message_bytes(static_cast<const char*>(buffer.buf), static_cast<std::size_t>(buffer.len));
   PyBuffer_Release(&buffer);
-  const std::string name_bytes(PyBytes_AS_STRING(encoded.ptr()),
-                               static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr())));
+  const std::string name_bytes(PyBytes_AsString(encoded.ptr()), static_cast<std::size_t>(PyBytes_Size(encoded.ptr())));
   unwrap(run_interruptibly(timeout_ms, [=, engine = self.engine] {
     return engine->send_notify(remote_id, name_bytes, message_bytes, timeout_ms);
   }));

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "buffer_protocol.h"
 #include "errors.h"
 
 namespace nb = nanobind;
@@ -52,10 +53,14 @@ MemoryArgument of_object(nb::handle memory) {
   PyErr_Clear();
   if (!view.is_valid())
     raise_invalid("memory to register is (addr, nbytes), a tensor, or an object with the buffer protocol");
-  const Py_buffer* buffer = PyMemoryView_GET_BUFFER(view.ptr());
-  if (!PyBuffer_IsContiguous(buffer, 'C')) raise_invalid("the array is not contiguous: its bytes are no single range");
-  return {reinterpret_cast<std::uint64_t>(buffer->buf), static_cast<std::uint64_t>(buffer->len), MemType::kHost,
-          std::move(view)};
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(view.ptr(), &buffer, PyBUF_FULL_RO) != 0) throw nb::python_error();
+  const bool is_one_range = PyBuffer_IsContiguous(&buffer, 'C') != 0;
+  const auto address = reinterpret_cast<std::uint64_t>(buffer.buf);
+  const auto nbytes = static_cast<std::uint64_t>(buffer.len);
+  PyBuffer_Release(&buffer);  // the view holds the memory from here on
+  if (!is_one_range) raise_invalid("the array is not contiguous: its bytes are no single range");
+  return {address, nbytes, MemType::kHost, std::move(view)};
 }
 
 }  // namespace

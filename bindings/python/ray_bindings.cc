@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "buffer_protocol.h"
 #include "engine_object.h"
 #include "errors.h"
 #include "interpreter_lock.h"

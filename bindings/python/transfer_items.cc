@@ -80,16 +80,16 @@ std::vector<std::uint64_t> rows_of(nb::handle rows, std::size_t columns, const c
   const auto list = tuple_of(rows.ptr(), [&] {
     return fmt::format("expected a list of tuples ({}) or an N x {} array of uint64", what, columns);
   });
-  const Py_ssize_t count = PyTuple_GET_SIZE(list.ptr());
+  const Py_ssize_t count = PyTuple_Size(list.ptr());
   std::vector<std::uint64_t> words;
   words.reserve(static_cast<std::size_t>(count) * columns);
   for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* row = PyTuple_GET_ITEM(list.ptr(), i);
+    PyObject* row = PyTuple_GetItem(list.ptr(), i);
     const auto expected = [&] { return fmt::format("item {}: expected ({})", i, what); };
     const auto tuple = PyTuple_CheckExact(row) ? nb::borrow(row) : tuple_of(row, expected);
-    if (PyTuple_GET_SIZE(tuple.ptr()) != static_cast<Py_ssize_t>(columns)) raise_invalid(expected());
+    if (PyTuple_Size(tuple.ptr()) != static_cast<Py_ssize_t>(columns)) raise_invalid(expected());
     for (std::size_t k = 0; k < columns; ++k)
-      words.push_back(number_of(PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(k)), i, what));
+      words.push_back(number_of(PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(k)), i, what));
   }
   return words;
 }

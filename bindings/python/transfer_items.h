@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "buffer_protocol.h"
 #include "onesided/engine/remote_regions.h"
 
 namespace onesided::python {

@@ -2,6 +2,6 @@
 
 namespace onesided {
 
-std::string_view version() { return "0.1.0"; }
+std::string_view version() { return ONESIDED_VERSION; }
 
 }  // namespace onesided

@@ -5,7 +5,7 @@
 
 namespace onesided {
 
-// "0.1.0", as in pyproject.toml.
+// "0.1.0", as in python/onesided/__init__.py, where CMake finds it.
 std::string_view version();
 
 }  // namespace onesided
