@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from . import apt, environment, frameworks, fuzz, lint, package, suite
+from . import apt, environment, frameworks, fuzz, lint, package, suite, torch_wheels, wheel
 from .lock import CheckoutLock
 from .paths import BUILD, LOCK, LOG, PYTHON, ROOT, VENV
 from .problem import Problem
@@ -24,6 +24,7 @@ COMMANDS = {
     "lint": "run the linters; --deep adds clang's thread-safety analysis and clang-tidy",
     "fuzz": "run the fuzzers; --seconds N each (60)",
     "doctor": "say what this machine can do, and what to do about the rest",
+    "wheel": "build the wheels that run on every Linux with glibc 2.28, for x86_64 and aarch64",
     "smoke-npu": "on a machine with NPUs: try every step there and write what to report",
     "clean": "delete .venv, build/ and all that ./do made here",
 }
@@ -107,6 +108,24 @@ def run_fuzz(arguments: Sequence[str]) -> int:
     return 1 if outcome.failed else 0
 
 
+def build_wheels(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="./do wheel", description=COMMANDS["wheel"])
+    parser.add_argument("--machine", choices=wheel.MACHINES, action="append", help="only this processor (both)")
+    parser.add_argument(
+        "--torch-npu", choices=torch_wheels.VERSIONS, action="append", metavar="VERSION",
+        help=f"only the decorator of this version (all: {', '.join(torch_wheels.VERSIONS)})",
+    )  # fmt: skip
+    options = parser.parse_args(arguments)
+    with CheckoutLock() as lock:
+        apt.require()
+        environment.require(lock, ("run", "build"))
+        lock.share()
+        for machine in options.machine or wheel.MACHINES:
+            built = wheel.build(machine, options.torch_npu or tuple(torch_wheels.VERSIONS))
+            print(f"{built.relative_to(ROOT)}  {built.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
 def doctor(arguments: Sequence[str]) -> int:
     """Needs nothing set up: what is not there yet is part of its answer."""
     if PYTHON.exists():
@@ -143,7 +162,7 @@ def clean(arguments: Sequence[str]) -> int:
 
 RUN: dict[str, Callable[[Sequence[str]], int]] = {
     "demo": demo, "test": test, "bench": bench, "lint": run_lint, "fuzz": run_fuzz, "doctor": doctor,
-    "smoke-npu": smoke_npu, "clean": clean,
+    "wheel": build_wheels, "smoke-npu": smoke_npu, "clean": clean,
 }  # fmt: skip
 
 
