@@ -21,6 +21,7 @@ onesided.ascend_sim.enable(devices=1, hbm="512GiB")
 import torch  # noqa: E402
 
 import onesided.npu  # noqa: E402
+from onesided.npu import extension  # noqa: E402
 
 onesided.npu.install()
 
@@ -92,10 +93,11 @@ def kv_cache() -> list[Row]:
 
 def trace_library() -> ctypes.CDLL:
     root = Path(__file__).resolve().parents[2]
-    built = sorted(root.glob("build/*/bindings/torch_npu/liballoc_trace.so"), key=lambda path: path.stat().st_mtime)
+    name = f"liballoc_trace_{extension.load().built_for.replace('.', '_')}.so"
+    built = sorted(root.glob(f"build/*/bindings/torch_npu/{name}"), key=lambda path: path.stat().st_mtime)
     if not built:
         raise SystemExit(
-            "alloc_trace is not built: configure with -DONESIDED_BUILD_BENCH=ON where torch_npu is installed, and build"
+            f"{name} is not built: configure with -DONESIDED_BUILD_BENCH=ON where torch_npu is installed, and build"
         )
     library = ctypes.CDLL(str(built[-1]))
     library.alloc_trace_ns.restype = library.alloc_trace_processor_ns.restype = ctypes.c_double

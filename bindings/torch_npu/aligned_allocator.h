@@ -15,13 +15,11 @@
 #include <vector>
 
 #include "aligned_pool.h"
+#include "newer_calls.h"
 #include "pool_directory.h"
 #include "routing.h"
 
 namespace onesided::torch_npu {
-
-namespace npu_alloc = c10_npu::NPUCachingAllocator;
-using c10::CachingDeviceAllocator::DeviceStats;
 
 // What the Python MemPool says before it constructs the C++ one: the next pool this thread creates is aligned.
 struct NextPool {
@@ -30,7 +28,7 @@ struct NextPool {
 
 // The decorator. Internally synchronized, one per process, never destroyed: storages remember it as their allocator.
 // Rules for locks: torch_npu may call with locks of its own held; nothing of ours is held while it is called.
-class AlignedAllocator final : public NPUAllocator {
+class AlignedAllocator final : public CompleteAllocator {
  public:
   static AlignedAllocator& instance();
 
@@ -45,6 +43,13 @@ class AlignedAllocator final : public NPUAllocator {
   // What lies in no pool comes from this aligned pool, on other devices from one like it (form B); nothing: native
   // again.
   void set_default_pool(std::optional<PoolId> id);
+  // For versions whose MemPool does not make its pool in C++: makes the one that was declared, for the MemPool with the
+  // id. False: none was declared. Throws c10::Error like createOrIncrefPool().
+  bool add_declared_pool(c10::DeviceIndex device, PoolId id, std::shared_ptr<NPUAllocator> upstream);
+  // The pool receives allocations, of this thread or of all, until endAllocateToPool(). Never taken for a capture.
+  void begin_pool(c10::DeviceIndex device, PoolId id, bool all_threads);
+  // What this thread begins next is, or is not, taken for a capture where torch_npu does not tell (kTellsCaptures).
+  static void expect_captures(bool expected);
   PoolDirectory& directory() { return directory_; }
   NPUAllocator* native() const { return native_.load(std::memory_order_acquire); }
 
@@ -58,7 +63,7 @@ class AlignedAllocator final : public NPUAllocator {
   void raw_delete(void* address) override;
 
   // aligned_allocator_streams.cc: streams, block handles, IPC, memory errors
-  using NPUAllocator::recordStream;
+  using CompleteAllocator::recordStream;
   void recordStream(const c10::DataPtr& data, c10_npu::NPUStream stream) override;
   void eraseStream(const c10::DataPtr& data, c10_npu::NPUStream stream) override;
   void eraseStreamWithBlockPtr(void* handle, c10_npu::NPUStream stream, void* work) override;
@@ -79,8 +84,10 @@ class AlignedAllocator final : public NPUAllocator {
   // aligned_allocator_pools.cc: pools, caches, captures
   void init(int device_count) override { native()->init(device_count); }
   bool initialized() override { return native()->initialized(); }
-  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override { return native()->getMemoryInfo(device); }
-  double getMemoryFraction(int device) override { return native()->getMemoryFraction(device); }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    return device_allocator(native()).getMemoryInfo(device);
+  }
+  double getMemoryFraction(int device) override { return memory_fraction(native()).getMemoryFraction(device); }
   void setMemoryFraction(double fraction, int device) override;
   void emptyCacheImpl(bool check_error, bool free_physical) override;
   void emptyCache(bool check_error) override;
@@ -94,7 +101,9 @@ class AlignedAllocator final : public NPUAllocator {
   int getPoolUseCount(c10::DeviceIndex device, PoolId id) override;
   void setUseOnOOM(c10::DeviceIndex device, PoolId id, bool use_on_oom) override;
   void setNoSplit(c10::DeviceIndex device, PoolId id) override;
-  bool hasCapturesUnderway(c10::DeviceIndex device) override { return native()->hasCapturesUnderway(device); }
+  bool hasCapturesUnderway(c10::DeviceIndex device) override {
+    return memory_fraction(native()).hasCapturesUnderway(device);
+  }
   void markCaptureBegin(c10::DeviceIndex device) override;
   void markCaptureEnd(c10::DeviceIndex device) override;
   bool checkPoolLiveAllocations(c10::DeviceIndex device, PoolId id, const std::unordered_set<void*>& expected) override;
@@ -115,10 +124,10 @@ class AlignedAllocator final : public NPUAllocator {
   void recordHistory(bool enabled, npu_alloc::CreateContextFn recorder, size_t max_entries,
                      npu_alloc::RecordContext when) override;
   void attachOutOfMemoryObserver(npu_alloc::OutOfMemoryObserver observer) override;
-  void attachOomRejectionObserver(npu_alloc::OomRejectionObserver observer) override {
-    native()->attachOomRejectionObserver(std::move(observer));
+  void attachOomRejectionObserver(RejectionObserver observer) override {
+    device_allocator(native()).attachOomRejectionObserver(std::move(observer));
   }
-  void attachAllocatorTraceTracker(npu_alloc::AllocatorTraceTracker tracker) override;
+  void attachAllocatorTraceTracker(TraceTracker tracker) override;
   // "aligned pool (0, 3) on npu:0: 64 MiB reserved, 60 MiB allocated, 0 overhead", one line a pool.
   std::string describe_pools(int device);
 
@@ -160,6 +169,7 @@ class AlignedAllocator final : public NPUAllocator {
   [[noreturn]] void throw_out_of_memory(const AlignedPool& pool, const Error& error);
   // Frees what everybody but the pool `id` caches on the device.
   bool reclaim_for(c10::DeviceIndex device, PoolId id, std::uint64_t wanted);
+  void note_capture(c10::DeviceIndex device, bool begins);
   bool capturing(c10::DeviceIndex device) const { return captures_[static_cast<std::size_t>(device)].load() != 0; }
 
   QueueDevice& queue_device(c10::DeviceIndex index);
@@ -190,7 +200,7 @@ class AlignedAllocator final : public NPUAllocator {
   std::array<AlignedPoolPtr, kMaxDevices> default_pools_;
   AlignedPoolPtr default_model_;  // what the default pools of other devices are made after
   std::vector<npu_alloc::OutOfMemoryObserver> oom_observers_;
-  std::vector<npu_alloc::AllocatorTraceTracker> trackers_;
+  std::vector<TraceTracker> trackers_;
   std::size_t history_entries_ = 0;
   // Asked on every allocation in a pool.
   std::atomic<npu_alloc::CreateContextFn> context_recorder_{nullptr};

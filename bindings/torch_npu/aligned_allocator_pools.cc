@@ -1,8 +1,10 @@
 // Torch_npu's pool protocol for aligned pools (create, begin, end, release), its caches, and graph captures.
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "aligned_allocator.h"
 #include "next_pool.h"
@@ -13,6 +15,8 @@ namespace {
 
 using CaptureId = PoolId::first_type;
 
+thread_local bool captures_expected = true;
+
 }  // namespace
 
 void AlignedAllocator::createOrIncrefPool(c10::DeviceIndex device, PoolId id, std::shared_ptr<NPUAllocator> upstream) {
@@ -22,8 +26,35 @@ void AlignedAllocator::createOrIncrefPool(c10::DeviceIndex device, PoolId id, st
   }
   if (!capturing(device)) directory_.sweep();
   const auto next = take_next_pool();
-  if (!next) return native()->createOrIncrefPool(device, id, std::move(upstream));
+  if (!next) return counted_pools(native()).createOrIncrefPool(device, id, std::move(upstream));
   create_pool(device, id, std::move(upstream), next->options);
+}
+
+bool AlignedAllocator::add_declared_pool(c10::DeviceIndex device, PoolId id, std::shared_ptr<NPUAllocator> upstream) {
+  if (!capturing(device)) directory_.sweep();
+  const auto next = take_next_pool();
+  if (!next) return false;
+  create_pool(device, id, std::move(upstream), next->options);
+  return true;
+}
+
+void AlignedAllocator::expect_captures(bool expected) { captures_expected = expected; }
+
+void AlignedAllocator::begin_pool(c10::DeviceIndex device, PoolId id, bool all_threads) {
+  const bool before = std::exchange(captures_expected, false);
+  const auto restore = c10::make_scope_exit([&] { captures_expected = before; });
+  if (all_threads) return beginAllocateToPool(device, id, [](aclrtStream) { return true; });
+  const std::thread::id here = std::this_thread::get_id();
+  beginAllocateToPool(device, id, [here](aclrtStream) { return std::this_thread::get_id() == here; });
+}
+
+void AlignedAllocator::note_capture(c10::DeviceIndex device, bool begins) {
+  std::atomic<int>& captures = captures_[static_cast<std::size_t>(device)];
+  if (begins) {
+    captures.fetch_add(1);
+  } else if (captures.fetch_sub(1) == 1) {
+    directory_.bury_dead();  // what was released meanwhile was left alone
+  }
 }
 
 AlignedPoolPtr AlignedAllocator::create_pool(c10::DeviceIndex device, PoolId id, std::shared_ptr<NPUAllocator> upstream,
@@ -85,9 +116,11 @@ bool AlignedAllocator::reclaim_for(c10::DeviceIndex device, PoolId id, std::uint
 void AlignedAllocator::beginAllocateToPool(c10::DeviceIndex device, PoolId id,
                                            std::function<bool(aclrtStream)> filter) {
   const AlignedPoolPtr pool = directory_.find(id);
+  const bool captures = !kTellsCaptures && captures_expected;
   if (!pool) {
     native()->beginAllocateToPool(device, id, filter);
-    routing_.begin(device, id, nullptr, std::move(filter));
+    routing_.begin(device, {id, nullptr, std::move(filter), captures});
+    if (captures) note_capture(device, true);
     return;
   }
   TORCH_CHECK_VALUE(pool->device_index == device, "aligned pool (", id.first, ", ", id.second,
@@ -95,12 +128,14 @@ void AlignedAllocator::beginAllocateToPool(c10::DeviceIndex device, PoolId id,
                     " and cannot be used on npu:", static_cast<int>(device),
                     "; make one pool per device, or pass device=", static_cast<int>(pool->device_index));
   pool->use_count.fetch_add(1);
-  routing_.begin(device, id, pool, std::move(filter));
+  routing_.begin(device, {id, pool, std::move(filter), captures});
+  if (captures) note_capture(device, true);
 }
 
 void AlignedAllocator::endAllocateToPool(c10::DeviceIndex device, PoolId id) {
-  routing_.end(device, id);
+  const bool captured = routing_.end(device, id);
   if (!directory_.find(id)) native()->endAllocateToPool(device, id);
+  if (captured) note_capture(device, false);
 }
 
 void AlignedAllocator::releasePool(c10::DeviceIndex device, PoolId id) {
@@ -111,18 +146,18 @@ void AlignedAllocator::releasePool(c10::DeviceIndex device, PoolId id) {
 
 int AlignedAllocator::getPoolUseCount(c10::DeviceIndex device, PoolId id) {
   const AlignedPoolPtr pool = directory_.find(id);
-  return pool ? pool->use_count.load() : native()->getPoolUseCount(device, id);
+  return pool ? pool->use_count.load() : device_allocator(native()).getPoolUseCount(device, id);
 }
 
 void AlignedAllocator::setUseOnOOM(c10::DeviceIndex device, PoolId id, bool use_on_oom) {
   const AlignedPoolPtr pool = directory_.find(id);
-  if (!pool) return native()->setUseOnOOM(device, id, use_on_oom);
+  if (!pool) return device_allocator(native()).setUseOnOOM(device, id, use_on_oom);
   pool->use_on_oom = use_on_oom;
 }
 
 void AlignedAllocator::setNoSplit(c10::DeviceIndex device, PoolId id) {
   // An aligned pool learned it at its creation (PoolOptions::no_split).
-  if (!directory_.find(id)) native()->setNoSplit(device, id);
+  if (!directory_.find(id)) device_allocator(native()).setNoSplit(device, id);
 }
 
 void AlignedAllocator::set_default_pool(std::optional<PoolId> id) {
@@ -169,7 +204,7 @@ void AlignedAllocator::emptyCache(PoolId id) {
     pool->pool->trim(UINT64_MAX, Pool::Patience::kWaitForStreams);
     return directory_.bury_if_dead(pool);
   }
-  native()->emptyCache(id);
+  counted_pools(native()).emptyCache(id);
   if (id == PoolId{0, 0}) trim_pools(-1);
 }
 
@@ -179,14 +214,13 @@ void AlignedAllocator::FreeDeviceCachedMemory(int device) {
 }
 
 void AlignedAllocator::markCaptureBegin(c10::DeviceIndex device) {
-  captures_[static_cast<std::size_t>(device)].fetch_add(1);
-  native()->markCaptureBegin(device);
+  note_capture(device, true);
+  device_allocator(native()).markCaptureBegin(device);
 }
 
 void AlignedAllocator::markCaptureEnd(c10::DeviceIndex device) {
-  native()->markCaptureEnd(device);
-  // What was released meanwhile was left alone.
-  if (captures_[static_cast<std::size_t>(device)].fetch_sub(1) == 1) directory_.bury_dead();
+  device_allocator(native()).markCaptureEnd(device);
+  note_capture(device, false);
 }
 
 bool AlignedAllocator::checkPoolLiveAllocations(c10::DeviceIndex device, PoolId id,
@@ -215,7 +249,7 @@ double AlignedAllocator::fraction_of(int device) {
   std::atomic<double>& known = fractions_.at(static_cast<std::size_t>(device));
   if (known.load() == kUnknownFraction) {
     const c10_npu::NPUGuard guard(static_cast<c10::DeviceIndex>(device));  // the native allocator changes the device
-    known = native()->getMemoryFraction(device);
+    known = memory_fraction(native()).getMemoryFraction(device);
   }
   return known;
 }

@@ -10,9 +10,9 @@
 namespace onesided::torch_npu {
 namespace {
 
-using c10::CachingAllocator::Stat;
-using c10::CachingAllocator::StatArray;
-using c10::CachingAllocator::StatType;
+using npu_alloc::Stat;
+using npu_alloc::StatArray;
+using npu_alloc::StatType;
 
 // Everything of an aligned pool counts as "large": blocks are at least a page and segments are not the 2 MiB kind.
 void add(StatArray& to, const Counter& from) {
@@ -43,13 +43,20 @@ std::shared_ptr<c10::GatheredContext> context_of(const std::shared_ptr<const voi
 }
 
 npu_alloc::TraceEntry entry_of(const AlignedPool& pool, const PoolEvent& event) {
-  return {action_of(event.action),
-          pool.device_index,
-          static_cast<int64_t>(event.address),
-          event.nbytes,
-          event.stream.handle,
-          pool.id,
-          context_of(event.context)};
+  return trace_entry(action_of(event.action), pool.device_index, event.address, event.nbytes, event.stream.handle,
+                     pool.id, context_of(event.context));
+}
+
+// Counters that older versions do not have.
+template <typename Stats>
+void add_newer(Stats& all, const AlignedPool& pool, const PoolStats& one) {
+  if constexpr (requires { all.reserved_bytes_by_private_pools; }) {
+    add(all.reserved_bytes_by_private_pools[pool.id], one.reserved_bytes);
+  }
+  if constexpr (requires { all.num_device_alloc; }) {
+    all.num_device_alloc += one.num_device_alloc;
+    all.num_device_free += one.num_device_free;
+  }
 }
 
 npu_alloc::SegmentInfo segment_of(const AlignedPool& pool, const SegmentSnapshot& segment) {
@@ -92,7 +99,7 @@ class AlignedAllocator::SegmentTracer final : public SegmentListener {
 
  private:
   void tell(PoolAction action, const SegmentInfo& segment) {
-    std::vector<npu_alloc::AllocatorTraceTracker> trackers;
+    std::vector<TraceTracker> trackers;
     {
       const std::lock_guard lock(allocator_.mutex_);
       trackers = allocator_.trackers_;
@@ -134,14 +141,12 @@ DeviceStats AlignedAllocator::getDeviceStats(c10::DeviceIndex device) {
     add(all.inactive_split, one.inactive_split);
     add(all.allocated_bytes, one.allocated_bytes);
     add(all.reserved_bytes, one.reserved_bytes);
-    add(all.reserved_bytes_by_private_pools[pool->id], one.reserved_bytes);
     add(all.active_bytes, one.active_bytes);
     add(all.inactive_split_bytes, one.inactive_split_bytes);
     add(all.requested_bytes, one.requested_bytes);
     all.num_alloc_retries += one.num_alloc_retries;
     all.num_ooms += one.num_ooms;
-    all.num_device_alloc += one.num_device_alloc;
-    all.num_device_free += one.num_device_free;
+    add_newer(all, *pool, one);
   }
   return all;
 }
@@ -167,7 +172,7 @@ void AlignedAllocator::cacheInfo(int device, size_t* cached_and_free, size_t* la
 }
 
 npu_alloc::SnapshotInfo AlignedAllocator::snapshot(PoolId id) {
-  npu_alloc::SnapshotInfo all = native()->snapshot(id);
+  npu_alloc::SnapshotInfo all = device_allocator(native()).snapshot(id);
   for (const AlignedPoolPtr& pool : directory_.pools()) {
     if (id != PoolId{0, 0} && id != pool->id) continue;
     for (const SegmentSnapshot& segment : pool->pool->snapshot()) all.segments.push_back(segment_of(*pool, segment));
@@ -198,12 +203,12 @@ void AlignedAllocator::attachOutOfMemoryObserver(npu_alloc::OutOfMemoryObserver 
   oom_observers_.push_back(std::move(observer));
 }
 
-void AlignedAllocator::attachAllocatorTraceTracker(npu_alloc::AllocatorTraceTracker tracker) {
+void AlignedAllocator::attachAllocatorTraceTracker(TraceTracker tracker) {
   {
     const std::lock_guard lock(mutex_);
     trackers_.push_back(tracker);
   }
-  native()->attachAllocatorTraceTracker(std::move(tracker));
+  counted_pools(native()).attachAllocatorTraceTracker(std::move(tracker));
 }
 
 std::string AlignedAllocator::describe_pools(int device) {

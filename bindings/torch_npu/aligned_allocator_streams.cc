@@ -44,18 +44,18 @@ void AlignedAllocator::eraseStream(const c10::DataPtr& data, c10_npu::NPUStream 
 }
 
 void* AlignedAllocator::getBlockPtr(const c10::DataPtr& data) {
-  return ours(data) ? handle_of(data.get_context()) : native()->getBlockPtr(data);
+  return ours(data) ? handle_of(data.get_context()) : block_handles(native()).getBlockPtr(data);
 }
 
 void AlignedAllocator::recordHcclWorkForBlock(void* handle, void* work) {
-  if (!is_our_handle(handle)) return native()->recordHcclWorkForBlock(handle, work);
+  if (!is_our_handle(handle)) return block_handles(native()).recordHcclWorkForBlock(handle, work);
   if (const AlignedPoolPtr pool = directory_.owner_of(address_of(handle))) {
     pool->set_collective_work(address_of(handle), work);
   }
 }
 
 void AlignedAllocator::eraseStreamWithBlockPtr(void* handle, c10_npu::NPUStream stream, void* work) {
-  if (!is_our_handle(handle)) return native()->eraseStreamWithBlockPtr(handle, stream, work);
+  if (!is_our_handle(handle)) return block_handles(native()).eraseStreamWithBlockPtr(handle, stream, work);
   TORCH_CHECK(work, "invalid hccl work pointer");
   void* address = address_of(handle);
   const AlignedPoolPtr pool = directory_.owner_of(address);

@@ -11,13 +11,11 @@
 #include <string>
 #include <utility>
 
+#include "interface.h"
 #include "onesided/memory/pool.h"
 #include "queue_device.h"
 
 namespace onesided::torch_npu {
-
-using PoolId = c10_npu::MempoolId_t;
-using c10_npu::NPUCachingAllocator::NPUAllocator;
 
 // An aligned pool of torch_npu. Internally synchronized.
 class AlignedPool {

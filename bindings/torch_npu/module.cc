@@ -11,7 +11,10 @@
 #include <utility>
 
 #include "aligned_allocator.h"
+#include "fit.h"
+#include "interface_lines.h"
 #include "interpreter_lock.h"
+#include "older_pools.h"
 #include "pool_conversions.h"
 #include "registration_bindings.h"
 
@@ -54,7 +57,13 @@ NB_MODULE(ONESIDED_MODULE_NAME, module) {
   using namespace onesided;             // NOLINT
   using namespace onesided::torch_npu;  // NOLINT
   const PoolOptions defaults;
-  module.doc() = "The allocator decorator for one minor version of torch and torch_npu.";
+  module.doc() = "The allocator decorator for one torch and one layout of torch_npu's allocator.";
+  module.attr("interface") = ONESIDED_INTERFACE;  // NPUAllocator's functions, one a line, as its header declares them
+  module.attr("built_for") = ONESIDED_BUILT_FOR;
+  module.def("functions_compiled", &functions_compiled);
+  module.def("functions_running", &functions_running);
+  module.def("running_class", &running_class);
+  module.def("misplaced_symbol", &misplaced_symbol);
   module.def("install", [] { return decorator().install(); });
   module.def("uninstall", [] {
     const auto done = [] {
@@ -113,5 +122,6 @@ NB_MODULE(ONESIDED_MODULE_NAME, module) {
     if (pool) pool->pool->unsubscribe(subscription);
   });
   bind_registrations(module);
+  bind_older_pools(module);
   module.def("describe_pools", [](int device) { return decorator().describe_pools(device); });
 }

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <set>
 
+#include "newer_calls.h"
 #include "onesided/base/log.h"
 
 namespace onesided::torch_npu {
 namespace {
 
-using c10_npu::NPUCachingAllocator::NPUAllocator;
-using c10_npu::NPUCachingAllocator::TraceEntry;
+using npu_alloc::TraceEntry;
 
 // The allocator cannot be told to keep a segment, and all of torch_npu waits meanwhile: long enough for any transfer
 // that moves, not for a peer that is frozen.
@@ -35,7 +35,8 @@ class Listeners {
       first = followed_.insert(&native).second;
     }
     // Takes the allocator's lock, under which tell() takes ours.
-    if (first) native.attachAllocatorTraceTracker([](const TraceEntry& entry) { instance().tell(entry); });
+    if (first)
+      counted_pools(&native).attachAllocatorTraceTracker([](const TraceEntry& entry) { instance().tell(entry); });
   }
 
  private:
@@ -72,6 +73,7 @@ bool growable(NPUAllocator& native, std::uint64_t address) {
 }  // namespace
 
 std::shared_ptr<NativeRegistration> NativeRegistration::create(NPUAllocator& native, std::shared_ptr<Engine> engine) {
+  if (!HasCountedPools<NPUAllocator>) refuse_older("attachAllocatorTraceTracker, which tells of a segment's end");
   std::shared_ptr<NativeRegistration> made(new NativeRegistration(native, std::move(engine)));
   Listeners::instance().add(native, made);
   return made;

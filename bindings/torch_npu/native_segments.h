@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "interface.h"
 #include "onesided/node/open_engine.h"
-#include "torch_npu_headers.h"
 
 namespace onesided::torch_npu {
 

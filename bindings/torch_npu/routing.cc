@@ -6,13 +6,13 @@
 
 namespace onesided::torch_npu {
 
-void Routing::begin(c10::DeviceIndex device, PoolId id, AlignedPoolPtr pool, Filter filter) {
+void Routing::begin(c10::DeviceIndex device, Entry entry) {
   const std::unique_lock lock(mutex_);
-  if (pool) aligned_.fetch_add(1, std::memory_order_relaxed);
-  entries_[device].push_back({id, std::move(pool), std::move(filter), std::this_thread::get_id()});
+  if (entry.pool) aligned_.fetch_add(1, std::memory_order_relaxed);
+  entries_[device].push_back(std::move(entry));
 }
 
-void Routing::end(c10::DeviceIndex device, PoolId id) {
+bool Routing::end(c10::DeviceIndex device, PoolId id) {
   const std::unique_lock lock(mutex_);
   std::vector<Entry>& entries = entries_[device];
   const auto with_id = [&](const Entry& entry) { return entry.id == id; };
@@ -22,9 +22,11 @@ void Routing::end(c10::DeviceIndex device, PoolId id) {
   auto found = std::find_if(entries.rbegin(), entries.rend(), of_this_thread);
   if (found == entries.rend()) found = std::find_if(entries.rbegin(), entries.rend(), with_id);
   // Begun before the decorator was installed: the native allocator knows it, we do not.
-  if (found == entries.rend()) return;
+  if (found == entries.rend()) return false;
+  const bool captures = found->captures;
   if (found->pool) aligned_.fetch_sub(1, std::memory_order_relaxed);
   entries.erase(std::next(found).base());
+  return captures;
 }
 
 std::optional<ChosenPool> Routing::lookup(c10::DeviceIndex device, aclrtStream stream) {

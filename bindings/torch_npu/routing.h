@@ -20,10 +20,18 @@ class Routing {
  public:
   using Filter = std::function<bool(aclrtStream)>;
 
-  // `pool` is null for a pool of the native allocator: it hides aligned pools further out.
-  void begin(c10::DeviceIndex device, PoolId id, AlignedPoolPtr pool, Filter filter);
-  // Ends the innermost entry with this id, this thread's own first.
-  void end(c10::DeviceIndex device, PoolId id);
+  // A pool that receives allocations. A value.
+  struct Entry {
+    PoolId id;
+    AlignedPoolPtr pool;  // null for a pool of the native allocator: it hides aligned pools further out
+    Filter filter;
+    bool captures;  // a graph capture lasts as long as the entry
+    std::thread::id begun_by = std::this_thread::get_id();
+  };
+
+  void begin(c10::DeviceIndex device, Entry entry);
+  // Ends the innermost entry with this id, this thread's own first. Whether it stood for a capture.
+  bool end(c10::DeviceIndex device, PoolId id);
 
   // The pool for an allocation on the device and stream by this thread: null for one of the native allocator's pools,
   // nothing when the allocation lies in no pool.
@@ -32,12 +40,6 @@ class Routing {
   bool quiet() const { return aligned_.load(std::memory_order_relaxed) == 0; }
 
  private:
-  struct Entry {
-    PoolId id;
-    AlignedPoolPtr pool;
-    Filter filter;
-    std::thread::id begun_by;
-  };
   std::atomic<int> aligned_{0};
   std::shared_mutex mutex_;
   std::map<c10::DeviceIndex, std::vector<Entry>> entries_;  // innermost last

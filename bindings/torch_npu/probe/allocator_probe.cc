@@ -9,13 +9,13 @@
 #include <string>
 #include <unordered_set>
 
-#include "../torch_npu_headers.h"
+#include "../newer_calls.h"
 
 #define ONESIDED_PROBE extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-using c10_npu::NPUCachingAllocator::NPUAllocator;
+using namespace onesided::torch_npu;  // NOLINT
 
 thread_local std::string last_error;
 
@@ -63,14 +63,15 @@ ONESIDED_PROBE void probe_erase_stream(void* data, std::int64_t stream_id, int d
 }
 
 ONESIDED_PROBE void* probe_block_handle(void* data) {
-  return guarded([&](NPUAllocator& allocator) { return allocator.getBlockPtr(data_of(data)); });
+  return guarded([&](NPUAllocator& allocator) { return block_handles(&allocator).getBlockPtr(data_of(data)); });
 }
 ONESIDED_PROBE void probe_record_work(void* handle, void* work) {
-  guarded([&](NPUAllocator& allocator) { allocator.recordHcclWorkForBlock(handle, work); });
+  guarded([&](NPUAllocator& allocator) { block_handles(&allocator).recordHcclWorkForBlock(handle, work); });
 }
 ONESIDED_PROBE void probe_erase_stream_of_handle(void* handle, std::int64_t stream_id, int device, void* work) {
-  guarded(
-      [&](NPUAllocator& allocator) { allocator.eraseStreamWithBlockPtr(handle, stream_of(stream_id, device), work); });
+  guarded([&](NPUAllocator& allocator) {
+    block_handles(&allocator).eraseStreamWithBlockPtr(handle, stream_of(stream_id, device), work);
+  });
 }
 
 ONESIDED_PROBE void* probe_base_allocation(void* address, std::uint64_t* nbytes) {
@@ -133,6 +134,6 @@ ONESIDED_PROBE int probe_live_blocks_are(int device, std::uint64_t id_first, std
 ONESIDED_PROBE void probe_capture(int device, int begins) {
   guarded([&](NPUAllocator& allocator) {
     const auto index = static_cast<c10::DeviceIndex>(device);
-    begins ? allocator.markCaptureBegin(index) : allocator.markCaptureEnd(index);
+    begins ? device_allocator(&allocator).markCaptureBegin(index) : device_allocator(&allocator).markCaptureEnd(index);
   });
 }

@@ -39,7 +39,7 @@ def apply(extension: ModuleType) -> None:
 
     _replace(memory.NPUPluggableAllocator, "__init__", _pluggable_init(memory.NPUPluggableAllocator.__init__))
     _replace(memory.MemPool, "__init__", _mem_pool_init(extension, memory.MemPool.__init__))
-    use = _use_mem_pool(memory.use_mem_pool)
+    use = _use_mem_pool(extension, memory.use_mem_pool)
     change = _change_current_allocator(extension, memory.change_current_allocator)
     snapshot = _memory_snapshot(memory.memory_snapshot)
     for module in (memory, torch_npu.npu):
@@ -81,6 +81,26 @@ def _pluggable_init(original: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
+def _construct(original: Callable[..., None], pool: Any, allocator: Any, *modes: bool) -> None:
+    """torch_npu's own constructor. Before 2.13 it knows no modes: one that is asked for is its TypeError."""
+    while modes and not modes[-1]:
+        modes = modes[:-1]
+    original(pool, allocator, *modes)
+
+
+def _make_pool(extension: ModuleType, pool: Any, allocator: Any) -> None:
+    """The aligned pool of a MemPool whose C++ part makes none (torch_npu before 2.11). It goes with the MemPool."""
+    import torch_npu
+    from torch_npu.npu.memory import MemPoolContext
+
+    device = torch_npu.npu.current_device()
+    torch_npu.npu.init()
+    context = MemPoolContext(pool)  # tells the extension the pool's own allocator
+    extension.add_declared_pool(device, pool.id, allocator)
+    del context
+    weakref.finalize(pool, extension.release_pool, device, pool.id).atexit = False
+
+
 def _mem_pool_init(extension: ModuleType, original: Callable[..., None]) -> Callable[..., None]:
     def __init__(
         self: Any,
@@ -97,11 +117,17 @@ def _mem_pool_init(extension: ModuleType, original: Callable[..., None]) -> Call
         if not alignment:
             if pool_options:
                 raise ValueError("pool_options are those of an aligned pool: give sub_block_alignment too")
-            original(self, allocator, use_on_oom, no_split)
+            _construct(original, self, allocator, use_on_oom, no_split)
             return
         extension.declare_next_pool(alignment, no_split=no_split, **(pool_options or {}))
         try:
-            original(self, allocator, use_on_oom, no_split)
+            if extension.pools_made_in_cpp:
+                _construct(original, self, allocator, use_on_oom, no_split)
+            else:
+                _construct(original, self, allocator)
+                _make_pool(extension, self, allocator)
+            if use_on_oom:
+                extension.set_use_on_oom(extension.pool_device(self.id), self.id, True)
         finally:
             extension.undeclare_next_pool()
 
@@ -113,29 +139,48 @@ def _mem_pool_init(extension: ModuleType, original: Callable[..., None]) -> Call
     return __init__
 
 
-def _use_mem_pool(original: Callable[..., Any]) -> Callable[..., Any]:
+def _use_mem_pool(extension: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+    import torch_npu
+    from torch_npu.npu.utils import _get_device_index
+
+    # From 2.13 on torch_npu's own use_mem_pool() routes this thread's allocations; earlier every thread's.
+    by_thread = hasattr(torch_npu._C, "_npu_beginAllocateCurrentThreadToPool")
+
     @contextlib.contextmanager
     def use_mem_pool(pool: Any, device: Any = None, all_threads: bool = False) -> Iterator[None]:
-        if not all_threads:
-            with original(pool, device):
+        aligned = not by_thread and tuple(pool.id) in extension.pool_ids()
+        if not all_threads and not aligned:
+            with _no_capture(extension, original(pool, device)):
                 yield
             return
-        import torch_npu
-        from torch_npu.npu.utils import _get_device_index
-
         index = torch_npu.npu.current_device() if device is None else _get_device_index(device)
-        torch_npu._C._npu_beginAllocateToPool(index, pool.id)
+        extension.begin_pool(index, pool.id, all_threads)
         try:
             yield
         finally:
-            torch_npu._C._npu_endAllocateToPool(index, pool.id)
-            torch_npu._C._npu_releasePool(index, pool.id)
+            extension.end_pool(index, pool.id)
+            if aligned or extension.pools_made_in_cpp:
+                extension.release_pool(index, pool.id)
 
     use_mem_pool.__doc__ = (original.__doc__ or "") + (
         "\n        all_threads (bool): every thread's allocations on the device go to the pool, e.g. gradients that\n"
         "            `backward()` makes on autograd's threads (onesided). Off by default.\n"
     )
     return use_mem_pool
+
+
+@contextlib.contextmanager
+def _no_capture(extension: ModuleType, routed: Any) -> Iterator[None]:
+    """Enters and leaves torch_npu's use_mem_pool(), which must not be taken for the beginning of a graph capture."""
+    extension.expect_captures(False)
+    try:
+        routed.__enter__()
+    finally:
+        extension.expect_captures(True)
+    try:
+        yield
+    finally:
+        routed.__exit__(None, None, None)
 
 
 def _memory_snapshot(original: Callable[..., Any]) -> Callable[..., Any]:

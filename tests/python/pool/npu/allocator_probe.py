@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+from onesided.npu import extension
+
 _POINTERS = ("allocate", "allocate_aligned", "address", "block_handle", "base_allocation", "import_handle")
 
 
@@ -33,6 +35,7 @@ class Probe:
 
 def _library_path() -> Path:
     root = Path(__file__).resolve().parents[4]
-    built = sorted(root.glob("build/*/bindings/torch_npu/liballocator_probe.so"), key=lambda path: path.stat().st_mtime)
-    assert built, "allocator_probe is not built: configure with ONESIDED_BUILD_TESTS=ON where torch_npu is installed"
+    name = f"liballocator_probe_{extension.load().built_for.replace('.', '_')}.so"
+    built = sorted(root.glob(f"build/*/bindings/torch_npu/{name}"), key=lambda path: path.stat().st_mtime)
+    assert built, f"{name} is not built: configure with ONESIDED_BUILD_TESTS=ON where torch_npu is installed"
     return built[-1]
