@@ -10,7 +10,6 @@ import pytest
 import onesided.npu
 from onesided.npu import alignment, extension, interface
 
-
 CARRIED = ["2.8.0", "2.9.0", "2.10.0.post4", "2.13.0"]
 
 
