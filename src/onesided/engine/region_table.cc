@@ -41,7 +41,7 @@ Result<std::unique_ptr<RegionTable>> RegionTable::create(std::uint64_t instance,
   const int flags = file.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* base = ::mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE, flags, file.get(), 0);
   if (base == MAP_FAILED) return os_error("cannot map the region table");
-  // After our own mapping nobody else gets a writable one. Old kernels lack the seal; peers of the same user are
+  // After this mapping no other writable mapping can be made. Old kernels lack the seal; peers of the same user are
   // trusted.
   if (file.valid()) ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
   std::unique_ptr<RegionTable> table(new RegionTable(base, kTableBytes, std::move(file)));
@@ -58,20 +58,20 @@ Result<std::unique_ptr<RegionTable>> RegionTable::create(std::uint64_t instance,
 
 Result<std::unique_ptr<RegionTable>> RegionTable::map(Fd file, std::uint64_t nbytes) {
   struct stat info{};
-  if (::fstat(file.get(), &info) != 0) return os_error("cannot look at the peer's region table");
+  if (::fstat(file.get(), &info) != 0) return os_error("cannot read the size of the peer's region table");
   if (nbytes < kEntriesOffset || static_cast<std::uint64_t>(info.st_size) < nbytes)
     return Error(Status::kParamInvalid,
-                 fmt::format("the peer's region table has {} bytes where it promised {}", info.st_size, nbytes));
+                 fmt::format("the peer's region table has {} bytes, announced were {}", info.st_size, nbytes));
   void* base = ::mmap(nullptr, nbytes, PROT_READ, MAP_SHARED, file.get(), 0);
   if (base == MAP_FAILED) return os_error("cannot map the peer's region table");
   std::unique_ptr<RegionTable> table(new RegionTable(base, nbytes, Fd()));
   const auto& header = table->header();
   const std::uint64_t room = (nbytes - kEntriesOffset) / sizeof(TableEntry);
   if (header.magic != kMagic || header.version != kVersion || header.capacity > room)
-    return Error(Status::kParamInvalid,
-                 fmt::format("the peer's region table is of version {} with {} entries in {} bytes; "
-                             "this one reads version {}",
-                             header.version, header.capacity, nbytes, kVersion));
+    return Error(
+        Status::kParamInvalid,
+        fmt::format("the peer's region table has version {} with {} entries in {} bytes; this engine reads version {}",
+                    header.version, header.capacity, nbytes, kVersion));
   table->capacity_ = header.capacity;
   return table;
 }
@@ -87,7 +87,7 @@ void RegionTable::publish(const RegionDesc& region) {
   ONESIDED_CHECK(region.key.index < capacity_ && region.key.generation != 0, "index={} generation={}", region.key.index,
                  region.key.generation);
   auto& slot = entry(region.key.index);
-  // A reader that catches the entry half written must see `live` change: 0 goes out before the fields do.
+  // A reader that reads a half-written entry must see `live` change, so 0 is stored before the fields.
   slot.live.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   slot.address.store(region.address, std::memory_order_relaxed);
@@ -108,8 +108,8 @@ void RegionTable::retire(RegionKey key) {
   if (slot.live.load(std::memory_order_relaxed) != key.generation) return;
   slot.live.store(0, std::memory_order_seq_cst);
   header().epoch.fetch_add(1, std::memory_order_seq_cst);
-  // Whatever the owner writes into this memory afterwards comes later for every reader; and the scan of write leases
-  // that follows comes later than this store for every writer (they take the lease first and look at `live` then).
+  // Orders this store before the owner's later writes into this memory, for every reader, and before the following scan
+  // of write leases, for every writer (a writer takes its lease first and then checks `live`).
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
@@ -146,7 +146,7 @@ RegionIndex::Lookup::Lookup(RegionIndex& index) : index_(index), lock_(index.mut
 }
 
 void RegionIndex::refresh() {
-  // The epoch first: a change that comes while we read makes the next lookup read again.
+  // The epoch is read first: a change during this read makes the next lookup read again.
   epoch_ = table_->epoch();
   rows_.clear();
   longest_ = 0;
@@ -165,7 +165,7 @@ const RegionRow* RegionIndex::Lookup::find(std::uint64_t address, std::uint64_t 
   auto& rows = index_.rows_;
   auto at = std::upper_bound(rows.begin(), rows.end(), address,
                              [](std::uint64_t value, const RegionRow& row) { return value < row.address; });
-  // Nearly always the first one looked at; regions of the other kind may lie in between.
+  // Nearly always the first candidate; regions of the other type may lie in between.
   while (at != rows.begin()) {
     --at;
     if (range_within(address, nbytes, at->address, at->nbytes)) return last_ = &*at;
