@@ -1,4 +1,4 @@
-"""Which build of the decorator belongs to the torch that is running. None loads in another minor version."""
+"""Selects the build of the decorator for the running torch. A build loads in one minor version only."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def _minor(version: str) -> str:
 
 
 def module_name(torch_version: str, torch_npu_version: str) -> str:
-    """Name of the extension for these versions. ImportError says which are known."""
+    """Name of the extension for these versions. ImportError, with the supported versions, for others."""
     torch_minor, npu_minor = _minor(torch_version), _minor(torch_npu_version)
     if torch_minor != npu_minor or torch_minor not in KNOWN:
         raise ImportError(
-            f"onesided.npu does not know torch {torch_version} with torch_npu {torch_npu_version}: the allocator decorator "
-            f"exists for torch and torch_npu {', '.join(KNOWN)}. Install one of these, or leave onesided.npu alone: "
-            "everything else of onesided works without it"
+            f"onesided.npu does not support torch {torch_version} with torch_npu {torch_npu_version}: the allocator decorator "
+            f"exists for torch and torch_npu {', '.join(KNOWN)}. Install one of these, or do not use onesided.npu: everything else of onesided works without it"
         )
     return KNOWN[torch_minor]
 
 
 def load() -> ModuleType:
-    """The extension. ImportError in clear words: torch_npu is missing, of an unknown version, or we were built without it."""
+    """The extension. ImportError, with the reason: torch_npu is missing or has an unknown version, or onesided was
+    built without it."""
     global _loaded
     if _loaded is not None:
         return _loaded
