@@ -1,10 +1,10 @@
-"""What is too slow for CI and still has to hold before a release: ./do test --all."""
+"""The suites that are too slow for CI and must pass before a release: ./do test --all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import apt, fuzz, package, suite, wheel
+from . import apt, fuzz, package, runners, wheel
 from .paths import BUILD, ROOT, tool
 from .problem import Problem
 from .steps import run_step
@@ -15,12 +15,12 @@ _MACHINE_AARCH64 = 183  # e_machine in an ELF file's header
 
 
 def _asan() -> Tally:
-    return suite.run_ctest("asan-ubsan", environment={"UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"})
+    return runners.run_ctest("asan-ubsan", environment={"UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"})
 
 
 def _tsan() -> Tally:
     options = f"halt_on_error=1:second_deadlock_stack=1:suppressions={ROOT / 'tests' / 'tsan.supp'}"
-    return suite.run_ctest("tsan", environment={"TSAN_OPTIONS": options})
+    return runners.run_ctest("tsan", environment={"TSAN_OPTIONS": options})
 
 
 def _fuzz() -> Tally:
@@ -28,7 +28,7 @@ def _fuzz() -> Tally:
 
 
 def _aarch64() -> Tally:
-    """Compiles every room for aarch64; nothing is linked or run."""
+    """Compiles every module for aarch64; nothing is linked or run."""
     apt.require(apt.CROSS)
     tree = BUILD / "aarch64"
     configure = [
