@@ -34,6 +34,9 @@ struct PyEngine {
 using EngineClass = nanobind::class_<PyEngine>;
 // Transfer statuses, requests, descriptors; before the engine's methods.
 void bind_transfer_values(nanobind::module_& module);
+void bind_prepared_list(nanobind::module_& module);
+// The methods of the engine that prepare lists and move ranges by index.
+void bind_prepared(EngineClass& engine);
 // The methods of the engine that move bytes.
 void bind_transfers(EngineClass& engine);
 
