@@ -34,7 +34,10 @@ struct PyEngine {
 using EngineClass = nanobind::class_<PyEngine>;
 // Binds transfer statuses, requests and descriptors. Call it before the engine's methods are bound.
 void bind_transfer_values(nanobind::module_& module);
-// Binds the engine's methods that move bytes.
+void bind_prepared_list(nanobind::module_& module);
+// The methods of the engine that prepare lists and move ranges by index.
+void bind_prepared(EngineClass& engine);
+// The methods of the engine that move bytes.
 void bind_transfers(EngineClass& engine);
 
 }  // namespace onesided::python

@@ -10,25 +10,21 @@
 #include "engine_object.h"
 #include "errors.h"
 #include "interruptible.h"
+#include "request.h"
 #include "transfer_items.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace onesided::python {
-namespace {
-
-// A request: a transfer and the engine that it belongs to.
-struct Request {
-  std::shared_ptr<Transfer> transfer;
-  std::weak_ptr<Engine> engine;  // compared, never used
-};
 
 Op op_of(std::string_view name) {
   if (name == "READ") return Op::kRead;
   if (name == "WRITE") return Op::kWrite;
   raise_invalid(fmt::format("op \"{}\": expected \"READ\" or \"WRITE\"", name));
 }
+
+namespace {
 
 nb::object status_or_raise(const Request& request, const std::shared_ptr<Engine>& engine) {
   if (request.engine.owner_before(engine) || engine.owner_before(request.engine))
@@ -111,6 +107,9 @@ void bind_request(nb::module_& module) {
           },
           "The first cause as an EngineError (.status, .text), or None.")
       .def_prop_ro("bytes_done", [](const Request& self) { return self.transfer->bytes_done(); })
+      .def_prop_ro(
+          "elapsed_us", [](const Request& self) { return self.transfer->elapsed_us(); },
+          "Microseconds from its submission to its end, or to now.")
       .def_prop_ro("items",
                    [](const Request& self) {
                      nb::list all;
@@ -151,9 +150,11 @@ void bind_transfer_values(nb::module_& module) {
       .def("pairs", &bind_pairs, "pairs"_a,
            "Binds [(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async().");
   bind_request(module);
+  bind_prepared_list(module);
 }
 
 void bind_transfers(EngineClass& engine) {
+  bind_prepared(engine);
   engine
       .def("transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a,
            "timeout_ms"_a = Engine::kDefaultTimeoutMs,

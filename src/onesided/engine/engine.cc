@@ -189,6 +189,26 @@ Result<RemoteRegions> Engine::import_desc(std::span<const std::uint8_t> blob) {
   return regions.ok() ? std::move(regions) : regions.error().with_context("import_desc");
 }
 
+Result<std::shared_ptr<const PreparedList>> Engine::prepare_local(std::span<const PreparedList::Address> ranges) {
+  ONESIDED_TRY(enter());
+  return PreparedList::local(*core_->registry, core_->connections->instance(), ranges);
+}
+
+Result<std::shared_ptr<const PreparedList>> Engine::prepare_remote(std::string_view remote_id,
+                                                                   std::span<const PreparedList::Address> ranges,
+                                                                   TimeoutMs timeout_ms) {
+  ONESIDED_TRY(enter());
+  ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
+  ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
+  return PreparedList::remote(*use, ranges, deadline);
+}
+
+Result<std::shared_ptr<const PreparedList>> Engine::prepare_remote(const RemoteRegions& described,
+                                                                   std::span<const PreparedList::Address> ranges) {
+  ONESIDED_TRY(enter());
+  return PreparedList::remote(described, ranges);
+}
+
 Result<void> Engine::send_notify(std::string_view remote_id, std::string_view name, std::string_view message,
                                  TimeoutMs timeout_ms) {
   ONESIDED_TRY(enter());

@@ -19,6 +19,7 @@
 #include "onesided/engine/options.h"
 #include "onesided/engine/peer.h"
 #include "onesided/engine/plan.h"
+#include "onesided/engine/prepared.h"
 #include "onesided/engine/registry.h"
 #include "onesided/engine/remote_regions.h"
 #include "onesided/engine/transfer.h"
@@ -90,8 +91,25 @@ class Engine {
   Result<std::vector<std::uint8_t>> describe(std::span<const std::pair<std::uint64_t, std::uint64_t>> ranges);
   Result<RemoteRegions> import_desc(std::span<const std::uint8_t> blob);
 
-  // Blocks until the peer's engine has received the notification. Errors: NOTIFY_FAILED if the peer's queue is full;
-  // PARAM_INVALID above capability("MAX_NOTIFY_BYTES"); TIMEOUT, NOT_CONNECTED, PEER_LOST.
+  // Ranges that are checked and bound once, for transfer(). (address, bytes) each. PARAM_INVALID: a range lies in no
+  // single registered region. They keep nothing registered.
+  Result<std::shared_ptr<const PreparedList>> prepare_local(std::span<const PreparedList::Address> ranges);
+  // The same of what the remote has registered now. Connects with auto_connect. NOT_CONNECTED, PEER_LOST.
+  Result<std::shared_ptr<const PreparedList>> prepare_remote(std::string_view remote_id,
+                                                             std::span<const PreparedList::Address> ranges,
+                                                             TimeoutMs timeout_ms = kDefaultTimeoutMs);
+  // The same of what the remote has described; asks nobody.
+  Result<std::shared_ptr<const PreparedList>> prepare_remote(const RemoteRegions& described,
+                                                             std::span<const PreparedList::Address> ranges);
+  // As transfer_async(), between ranges of two prepared lists: item i is local range local_indices[i] and remote range
+  // remote_indices[i]. PARAM_INVALID: an index that is out of range, lengths that differ, lists of the wrong side or of
+  // another engine. A list whose region was deregistered gives a transfer that has FAILED with STALE.
+  Result<std::shared_ptr<Transfer>> transfer(Op op, const PreparedList& local, const Indices& local_indices,
+                                             const PreparedList& remote, const Indices& remote_indices,
+                                             TimeoutMs timeout_ms = std::nullopt);
+
+  // Waits until the peer's engine has it. NOTIFY_FAILED: its queue is full. TIMEOUT, NOT_CONNECTED, PEER_LOST.
+  // PARAM_INVALID: above capability("MAX_NOTIFY_BYTES").
   Result<void> send_notify(std::string_view remote_id, std::string_view name, std::string_view message,
                            TimeoutMs timeout_ms = kDefaultTimeoutMs);
   // All received notifications, oldest first. Does not block.
@@ -128,8 +146,11 @@ class Engine {
   Error refusal(const Error& error) const;
   static Result<Deadline> deadline_of(TimeoutMs timeout_ms);
   std::optional<Error> run_inline(Peer& peer, Op op, const Plan& plan);
-  std::shared_ptr<Transfer> start(PeerUse use, Op op, const TransferList& list, Plan& plan, Deadline deadline,
+  std::shared_ptr<Transfer> start(PeerUse use, Op op, std::vector<TransferItem> items, Plan& plan, Deadline deadline,
                                   bool caller_waits);
+  // Starts a plan that nobody waits for here, or says why it was refused.
+  Result<std::shared_ptr<Transfer>> launch(PeerUse use, Op op, std::vector<TransferItem> items,
+                                           const Result<void>& planned, Plan& plan, Deadline deadline);
 
   std::unique_ptr<Core> core_;
 };

@@ -111,6 +111,8 @@ std::optional<Error> wait_for(Transfer& transfer, Engine::TimeoutMs timeout_ms, 
   }
 }
 
+std::vector<TransferItem> items_of(const TransferList& list) { return {list.items.begin(), list.items.end()}; }
+
 }  // namespace
 
 Error Engine::refusal(const Error& error) const {
@@ -126,15 +128,14 @@ std::optional<Error> Engine::run_inline(Peer& peer, Op op, const Plan& plan) {
   return sink.error();
 }
 
-std::shared_ptr<Transfer> Engine::start(PeerUse use, Op op, const TransferList& list, Plan& plan, Deadline deadline,
-                                        bool caller_waits) {
+std::shared_ptr<Transfer> Engine::start(PeerUse use, Op op, std::vector<TransferItem> items, Plan& plan,
+                                        Deadline deadline, bool caller_waits) {
   Peer& peer = use.hand_over();
   auto ended = [&peer, outstanding = caller_waits ? nullptr : &core_->outstanding](Transfer& transfer) {
     if (outstanding) outstanding->give_back();
     peer.transfer_ended(transfer);
   };
-  auto transfer = std::make_shared<Transfer>(op, std::vector<TransferItem>(list.items.begin(), list.items.end()),
-                                             std::move(plan.holds), deadline, std::move(ended));
+  auto transfer = std::make_shared<Transfer>(op, std::move(items), std::move(plan.holds), deadline, std::move(ended));
   auto legs = make_legs(transfer, peer, plan);
   peer.started(transfer);
   const bool help = !caller_waits || plan.nbytes >= kHelpBytes;
@@ -161,7 +162,7 @@ Result<void> Engine::transfer_sync(std::string_view remote_id, Op op, const Tran
     if (auto error = run_inline(*use, op, plan)) return *error;
     return {};
   }
-  const auto transfer = start(std::move(use), op, list, plan, deadline, true);
+  const auto transfer = start(std::move(use), op, items_of(list), plan, deadline, true);
   if (const auto why = wait_for(*transfer, timeout_ms, deadline, give_up)) {
     transfer->stop(*why);
     (void)transfer->wait(Deadline::never());
@@ -176,17 +177,38 @@ Result<std::shared_ptr<Transfer>> Engine::transfer_async(std::string_view remote
   ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
   ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
   Plan plan;
-  auto planned = make_plan(*core_->registry, *use, op, list, deadline, plan);
-  auto items = [&] { return std::vector<TransferItem>(list.items.begin(), list.items.end()); };
-  if (planned.status() == Status::kStale) return Transfer::refused(op, items(), planned.error());
+  const auto planned = make_plan(*core_->registry, *use, op, list, deadline, plan);
+  return launch(std::move(use), op, items_of(list), planned, plan, deadline);
+}
+
+Result<std::shared_ptr<Transfer>> Engine::transfer(Op op, const PreparedList& local, const Indices& local_indices,
+                                                   const PreparedList& remote, const Indices& remote_indices,
+                                                   TimeoutMs timeout_ms) {
+  ONESIDED_TRY(enter());
+  ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
+  if (!local.is_local() || remote.is_local())
+    return Error(Status::kParamInvalid, "the first list must be local and the second remote");
+  if (local.instance() != core_->connections->instance())
+    return Error(Status::kParamInvalid, "the local list was prepared by another engine");
+  ONESIDED_TRY_ASSIGN(use, core_->connections->use(remote.peer_id(), core_->options.auto_connect, deadline));
+  Plan plan;
+  std::vector<TransferItem> items;
+  const auto planned =
+      plan_prepared(*core_->registry, *use, op, local, local_indices, remote, remote_indices, deadline, items, plan);
+  return launch(std::move(use), op, std::move(items), planned, plan, deadline);
+}
+
+Result<std::shared_ptr<Transfer>> Engine::launch(PeerUse use, Op op, std::vector<TransferItem> items,
+                                                 const Result<void>& planned, Plan& plan, Deadline deadline) {
+  if (planned.status() == Status::kStale) return Transfer::refused(op, std::move(items), planned.error());
   if (!planned.ok()) return refusal(planned.error());
-  // If the inline copy fails, it is repeated as a transfer, which reports the result of each item.
-  if (fits_inline(plan) && !run_inline(*use, op, plan)) return Transfer::arrived(op, items());
+  // One that fails is done again as a transfer, for what each item did.
+  if (fits_inline(plan) && !run_inline(*use, op, plan)) return Transfer::arrived(op, std::move(items));
   if (!core_->outstanding.take(core_->options.max_outstanding, deadline))
     return Error(Status::kTimeout,
                  fmt::format("{} transfers are unfinished (option max_outstanding), and none ended within the timeout",
                              core_->options.max_outstanding));
-  return start(std::move(use), op, list, plan, deadline, false);
+  return start(std::move(use), op, std::move(items), plan, deadline, false);
 }
 
 }  // namespace onesided

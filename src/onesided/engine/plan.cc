@@ -120,11 +120,6 @@ Result<void> resolve_own(Registry& registry, Op op, Plan& plan, std::vector<Move
   return {};
 }
 
-bool continues(const Move& before, const Move& after) {
-  return before.local + before.nbytes == after.local && before.remote + before.nbytes == after.remote &&
-         before.region == after.region && before.device == after.device;
-}
-
 void merge_neighbours(std::vector<Move>& moves) {
   std::size_t kept = 0;
   for (std::size_t i = 1; i < moves.size(); ++i) {
@@ -138,20 +133,6 @@ void merge_neighbours(std::vector<Move>& moves) {
   moves.resize(std::min(moves.size(), kept + 1));
 }
 
-Error no_link(const Peer& peer, const RegionTraits& traits, const Move& move) {
-  if (auto reason = peer.unusable_reason()) return *reason;
-  if (!peer.is_live(traits.key))
-    return {Status::kStale, fmt::format("remote region {}.{} with {:#x} was deregistered", traits.key.index,
-                                        traits.key.generation, move.remote)};
-  if (traits.exported)
-    return {
-        Status::kTimeout,
-        fmt::format("{} has not passed the file of the memory at {:#x} yet, and no other transport in use carries it",
-                    peer.engine_id(), move.remote)};
-  return {Status::kUnsupported, fmt::format("no transport in use towards {} carries {} memory at {:#x}; see stats()",
-                                            peer.engine_id(), traits.device ? "device" : "host", move.remote)};
-}
-
 Result<void> choose_links(Peer& peer, const std::vector<RegionTraits>& traits, std::vector<Move> moves,
                           Deadline deadline, Plan& plan) {
   auto traits_at = traits.begin();
@@ -162,7 +143,7 @@ Result<void> choose_links(Peer& peer, const std::vector<RegionTraits>& traits, s
       key = move.region;
       while (traits_at->key != key) ++traits_at;
       PeerLink* link = peer.link_for(*traits_at, deadline);
-      if (!link) return no_link(peer, *traits_at, move);
+      if (!link) return no_link(peer, *traits_at, move.remote);
       auto at =
           std::find_if(plan.parts.begin(), plan.parts.end(), [link](const auto& other) { return other.link == link; });
       if (at == plan.parts.end()) at = plan.parts.insert(at, Plan::Part{link, {}});
@@ -179,6 +160,24 @@ Result<void> choose_links(Peer& peer, const std::vector<RegionTraits>& traits, s
 }
 
 }  // namespace
+
+bool continues(const Move& before, const Move& after) {
+  return before.local + before.nbytes == after.local && before.remote + before.nbytes == after.remote &&
+         before.region == after.region && before.item + before.items == after.item && before.device == after.device;
+}
+
+Error no_link(const Peer& peer, const RegionTraits& traits, std::uint64_t remote_address) {
+  if (auto gone = peer.gone()) return *gone;
+  if (!peer.is_live(traits.key))
+    return {Status::kStale, fmt::format("remote region {}.{} with {:#x} was deregistered", traits.key.index,
+                                        traits.key.generation, remote_address)};
+  if (traits.exported)
+    return {Status::kTimeout,
+            fmt::format("{} has not passed on the memory at {:#x} yet, and no other transport in use carries it",
+                        peer.engine_id(), remote_address)};
+  return {Status::kUnsupported, fmt::format("no transport in use towards {} carries {} memory at {:#x}; see stats()",
+                                            peer.engine_id(), traits.device ? "device" : "host", remote_address)};
+}
 
 void Plan::clear() {
   holds.clear();

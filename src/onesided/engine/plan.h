@@ -40,4 +40,9 @@ struct Plan {
 // registration has ended. If the peer's table does not contain a range, the peer is asked once, until the deadline.
 Result<void> make_plan(Registry& registry, Peer& peer, Op op, const TransferList& list, Deadline deadline, Plan& plan);
 
+// For those who build a plan: `after` goes on where `before` ends, on both sides and in the caller's items.
+bool continues(const Move& before, const Move& after);
+// Why no transport in use carries this region of the peer's. STALE, TIMEOUT, UNSUPPORTED, or what ended the peer.
+Error no_link(const Peer& peer, const RegionTraits& traits, std::uint64_t remote_address);
+
 }  // namespace onesided

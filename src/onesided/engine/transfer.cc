@@ -170,6 +170,12 @@ void Transfer::leg_ended() {
   if (legs_open_.fetch_sub(1, std::memory_order_acq_rel) == 1) finish();
 }
 
+std::int64_t Transfer::elapsed_us() const {
+  const auto final_us = elapsed_us_.load(std::memory_order_relaxed);
+  if (final_us >= 0) return final_us;
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - started_).count();
+}
+
 void Transfer::finish() {
   const auto self = weak_from_this().lock();  // the last leg may hold the last reference
   MutexLock lock(mutex_);
@@ -180,6 +186,7 @@ void Transfer::finish() {
     last = causes_.error->status() == Status::kTimeout ? TransferStatus::kTimeout : TransferStatus::kFailed;
   lock.unlock();
   holds_.clear();
+  elapsed_us_.store(elapsed_us(), std::memory_order_relaxed);
   if (const auto ended = std::exchange(ended_, nullptr)) ended(*this);
   state_.store(static_cast<std::uint32_t>(last), std::memory_order_seq_cst);
   if (waiters_.load(std::memory_order_seq_cst) != 0) futex_wake_all(state_);

@@ -62,7 +62,9 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   std::optional<Error> error() const;
   std::uint64_t bytes_done() const { return bytes_done_.load(std::memory_order_relaxed); }
   std::uint64_t bytes_total() const { return bytes_total_; }
-  // One result per submitted item, in order. While the status is WAITING, an unfinished item is reported as success.
+  // From its submission to its end, or to now.
+  std::int64_t elapsed_us() const;
+  // One a submitted item, in order. While the status is WAITING, an item that has not ended counts as success so far.
   std::vector<ItemResult> items() const;
 
   // For the engine.
@@ -99,6 +101,8 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   const Deadline deadline_;
   const std::vector<TransferItem> items_;
   std::uint64_t bytes_total_ = 0;
+  const Clock::time_point started_ = Clock::now();
+  std::atomic<std::int64_t> elapsed_us_{-1};            // set by finish()
   std::function<void(Transfer&)> ended_;                // until finish()
   std::vector<RegionHold> holds_;                       // released by finish()
   std::unique_ptr<std::atomic<std::uint64_t>[]> done_;  // bytes, one counter per item

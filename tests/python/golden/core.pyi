@@ -134,9 +134,25 @@ class Request:
     def bytes_done(self) -> int: ...
 
     @property
+    def elapsed_us(self) -> int:
+        """Microseconds from its submission to its end, or to now."""
+
+    @property
     def items(self) -> list: ...
 
     def __repr__(self) -> str: ...
+
+class PreparedList:
+    """
+    Ranges of one side, checked and bound once; Engine.transfer() names them by index.
+    """
+
+    def __len__(self) -> int: ...
+
+    def release(self) -> None:
+        """
+        Forgets the ranges; transfers that were submitted go on. Using the list afterwards is PARAM_INVALID.
+        """
 
 class Engine:
     """One engine: a listener, registered memory, connections. Thread-safe."""
@@ -225,6 +241,21 @@ class Engine:
     def get_notifies(self) -> list:
         """
         Received notifications as [(name, msg), ...], oldest first; does not block.
+        """
+
+    def prepare_local(self, ranges: object) -> PreparedList:
+        """
+        Registered ranges of this engine as a PreparedList: [(addr, nbytes), ...] or an N x 2 array of uint64. PARAM_INVALID: a range lies in no single registered region.
+        """
+
+    def prepare_remote(self, remote: object, ranges: object, timeout_ms: int | None = 1000) -> PreparedList:
+        """
+        The same of another engine: by its id, what it has registered now; by RemoteRegions, what it described.
+        """
+
+    def transfer(self, op: str, local: PreparedList, local_indices: object, remote: PreparedList, remote_indices: object, timeout_ms: int | None = None) -> Request:
+        """
+        Moves local range local_indices[i] from ("READ") or to ("WRITE") remote range remote_indices[i], for all i, and returns a Request at once. Indices: an array of 32- or 64-bit integers, not copied, or a list of ints. PARAM_INVALID: an index out of range, lengths that differ, a released list. A list whose region was deregistered gives a request that has FAILED with STALE.
         """
 
     def transfer_sync(self, remote_id: str, op: str, descs: object, timeout_ms: int | None = 1000) -> None:

@@ -17,9 +17,9 @@ from onesided.compat.nixl.codes import nixl_mem_t, nixl_status_t, nixl_xfer_op_t
 from onesided.compat.nixl.lists import nixlRegDList, nixlXferDList
 from onesided.compat.nixl.memory import LocalMemory, RemoteMemory, check_held, known_kind
 from onesided.compat.nixl.outbox import Notice, Outbox
-from onesided.compat.nixl.transfers import PreparedSide, XferRequest, chosen, nixlXferTelemetry, pair_up
+from onesided.compat.nixl.transfers import PreparedSide, XferRequest, check_pairs, chosen, nixlXferTelemetry, pair_up
 from onesided.compat.opening import default_host, open_engine
-from onesided.engine import Engine, EngineError
+from onesided.engine import Engine, EngineError, PreparedList
 
 NIXL_INIT_AGENT = ""
 DEFAULT_COMM_PORT = 8888
@@ -254,13 +254,23 @@ class nixlAgent:
         rows = descs.rows()
         kind = descs.getType()
         known_kind(kind)
+        told: RemoteMemory | None = None
         if agent is None:
-            check_held(self._local().coverage(kind), rows, "local")
+            coverage = self._local().coverage(kind)
+            check_held(coverage, rows, "local")
         else:
-            self._memory_of(agent, kind, rows)
+            told = self._memory_of(agent, kind, rows)
+            coverage = told.coverage
+        bound: PreparedList | None = None
+        if len(rows) and rows[:, 1].all() and not coverage.cuts(rows[:, 0], rows[:, 1]):
+            engine, ranges = self._engine(), np.ascontiguousarray(rows[:, :2])
+            try:
+                bound = engine.prepare_remote(told.regions, ranges) if told else engine.prepare_local(ranges)
+            except EngineError as error:
+                raise codes.of_engine(error, "prepXferDlist") from None
         with self._lock:
             number = next(self._numbers)
-            self._sides[number] = PreparedSide(agent, kind, rows.copy())
+            self._sides[number] = PreparedSide(agent, kind, rows.copy(), bound)
         return number
 
     def releasedDlistH(self, handle: int) -> nixl_status_t:
@@ -284,8 +294,17 @@ class nixlAgent:
         local, remote = self._side(local_side, "local"), self._side(remote_side, "remote")
         if local.agent is not None or remote.agent is None:
             raise refusal(codes.nixlInvalidParamError, "the first list must be local, the second of a remote agent")
-        ours = local.rows[chosen(local_indices, len(local.rows), "local")]
-        theirs = remote.rows[chosen(remote_indices, len(remote.rows), "remote")]
+        here = chosen(local_indices, len(local.rows), "local")
+        there = chosen(remote_indices, len(remote.rows), "remote")
+        if local.bound is not None and remote.bound is not None:
+            sizes = local.rows[here, 1]
+            check_pairs(sizes, remote.rows[there, 1])
+            items = (local.bound, here, remote.bound, there)
+            peer = self._remote(remote.agent).engine_id
+            return self._add_request(
+                XferRequest(operation, remote.agent, peer, items, int(sizes.sum()), len(sizes)), notif_msg
+            )
+        ours, theirs = local.rows[here], remote.rows[there]
         return self._make(operation, local.kind, ours, remote.agent, remote.kind, theirs, notif_msg)
 
     def createXferReq(
@@ -467,6 +486,9 @@ class nixlAgent:
         except EngineError as error:
             raise codes.of_engine(error, "makeXferReq") from None
         request = XferRequest(operation, agent, self._remote(agent).engine_id, items, int(rows[:, 2].sum()), len(rows))
+        return self._add_request(request, notif_msg)
+
+    def _add_request(self, request: XferRequest, notif_msg: str | bytes) -> int:
         with self._lock:
             number = next(self._numbers)
             self._requests[number] = request

@@ -22,7 +22,10 @@ from onesided.compat.nixl.codes import (
 from onesided.compat.nixl.coverage import split
 from onesided.compat.nixl.memory import RemoteMemory
 from onesided.compat.nixl.outbox import Notice, Outbox
-from onesided.engine import BoundItems, Engine, EngineError, Request, TransferStatus
+from onesided.engine import BoundItems, Engine, EngineError, PreparedList, Request, TransferStatus
+
+# A prepared list of each side, with indices: local, remote.
+Prepared = tuple[PreparedList, np.ndarray, PreparedList, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class PreparedSide:
     agent: str | None  # None: this agent's own memory
     kind: nixl_mem_t
     rows: np.ndarray
+    bound: PreparedList | None = None  # None: a row is empty or lies in several registered pieces
 
 
 @dataclass
@@ -56,19 +60,24 @@ def chosen(indices: Any, count: int, side: str) -> np.ndarray:
     if int(numbers.min()) < 0 or int(numbers.max()) >= count:
         bad = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
         raise refusal(nixlInvalidParamError, f"{side} index {bad}: the list has {count} descriptors")
-    return numbers
+    return np.array(numbers, dtype=np.int64)  # the caller may change its own
+
+
+def check_pairs(local: np.ndarray, remote: np.ndarray) -> None:
+    """Lengths of both sides. nixlInvalidParamError: the two sides differ in number or length."""
+    if len(local) != len(remote):
+        raise refusal(nixlInvalidParamError, f"{len(local)} local and {len(remote)} remote descriptors")
+    if not np.array_equal(local, remote):
+        first = int(np.flatnonzero(local != remote)[0])
+        raise refusal(
+            nixlInvalidParamError,
+            f"descriptor {first}: {int(local[first])} local and {int(remote[first])} remote bytes",
+        )
 
 
 def pair_up(local: np.ndarray, remote: np.ndarray) -> np.ndarray:
-    """N x 3 (local, remote, bytes). nixlInvalidParamError: the two sides differ in number or length."""
-    if len(local) != len(remote):
-        raise refusal(nixlInvalidParamError, f"{len(local)} local and {len(remote)} remote descriptors")
-    if not np.array_equal(local[:, 1], remote[:, 1]):
-        first = int(np.flatnonzero(local[:, 1] != remote[:, 1])[0])
-        raise refusal(
-            nixlInvalidParamError,
-            f"descriptor {first}: {int(local[first, 1])} local and {int(remote[first, 1])} remote bytes",
-        )
+    """N x 3 (local, remote, bytes). nixlInvalidParamError: as check_pairs()."""
+    check_pairs(local[:, 1], remote[:, 1])
     return np.stack([local[:, 0], remote[:, 0], local[:, 1]], axis=1)
 
 
@@ -76,7 +85,13 @@ class XferRequest:
     """One transfer that may be posted again and again, one at a time. Confined to its agent's lock."""
 
     def __init__(
-        self, op: nixl_xfer_op_t, agent: str, peer: str, items: BoundItems | None, nbytes: int, count: int
+        self,
+        op: nixl_xfer_op_t,
+        agent: str,
+        peer: str,
+        items: BoundItems | Prepared | None,
+        nbytes: int,
+        count: int,
     ) -> None:
         self.agent = agent
         self._op = "READ" if op == nixl_xfer_op_t.NIXL_READ else "WRITE"
@@ -88,7 +103,7 @@ class XferRequest:
         self._request: Request | None = None
         self._notice: Notice | None = None
         self._failure: Exception | None = None
-        self._times = [0, 0, 0]  # start, posted, ended, in ns
+        self._times = (0, 0)  # start, posted, in ns
 
     @staticmethod
     def bind(remote: RemoteMemory, rows: np.ndarray, cuts: list[tuple[int, int]]) -> BoundItems | None:
@@ -108,12 +123,14 @@ class XferRequest:
         self._posted, self._request, self._notice, self._failure = True, None, None, None
         start = time.monotonic_ns()
         try:
-            if self._items is not None:
+            if isinstance(self._items, tuple):
+                self._request = engine.transfer(self._op, *self._items)
+            elif self._items is not None:
                 self._request = engine.transfer_async(self._peer, self._op, self._items)
         except EngineError as error:
             self._failure = of_engine(error, f"{self._op} with {self._peer}")
             raise self._failure from None
-        self._times = [start, time.monotonic_ns(), 0]
+        self._times = (start, time.monotonic_ns())
         if message:
             self._notice = Notice(name, message, self._request)
             outbox.put(self._notice)
@@ -128,8 +145,6 @@ class XferRequest:
         status = TransferStatus.COMPLETED if self._request is None else self._request.status()
         if status == TransferStatus.WAITING:
             return nixl_status_t.NIXL_IN_PROG
-        if not self._times[2]:
-            self._times[2] = time.monotonic_ns()
         if status != TransferStatus.COMPLETED and self._request is not None:
             self._failure = of_engine(self._request.error, f"{self._op} with {self._peer}")
             raise self._failure
@@ -151,7 +166,7 @@ class XferRequest:
             raise refusal(nixlNoTelemetryError, "the agent was made without capture_telemetry")
         if self.status() == nixl_status_t.NIXL_IN_PROG:
             raise refusal(nixlNoTelemetryError, "the transfer is still under way")
-        start, posted, ended = self._times
-        return nixlXferTelemetry(
-            start // 1000, (posted - start) // 1000, (ended - start) // 1000, self._nbytes, self._count
-        )
+        start, posted = self._times
+        # What moved while it was posted took no longer than that.
+        moved_us = max((posted - start) // 1000, 0 if self._request is None else self._request.elapsed_us)
+        return nixlXferTelemetry(start // 1000, (posted - start) // 1000, moved_us, self._nbytes, self._count)
