@@ -5,4 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import onesided.compat
+
 sys.path.insert(0, str(Path(__file__).parent))
+onesided.compat.install("nixl", "mooncake")  # vLLM's own connectors import these; before anything imports vLLM

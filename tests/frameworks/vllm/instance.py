@@ -19,6 +19,13 @@ from typing import Any
 
 import torch
 import vllm
+import vllm.platforms
+from vllm.platforms.cpu import CpuPlatform
+
+# A wheel for GPUs finds no platform on a machine without one. The CPU's is part of it, and must be chosen before
+# modules that look at it are imported.
+vllm.platforms._current_platform = CpuPlatform()
+
 from vllm import SamplingParams
 from vllm.config import (
     CacheConfig,
@@ -28,6 +35,7 @@ from vllm.config import (
     ParallelConfig,
     SchedulerConfig,
     VllmConfig,
+    set_current_vllm_config,
 )
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
@@ -98,8 +106,14 @@ class Rank:
         self.block_size = config.cache_config.block_size
         blocks = cache_config.num_blocks
         self.caches: dict[str, torch.Tensor] = {}
+        self.tokens_dimension = 2
         for name in cache_config.kv_cache_groups[0].layer_names:
-            if settings.get("cache") == "HND":
+            if settings.get("cache") == "cpu":  # what vLLM's own back end for CPUs asks for
+                shape = self._backend_shape(config, blocks, each)
+                memory = torch.full(shape, -1.0)
+                self.caches[name] = memory
+                self.tokens_dimension = shape.index(self.block_size, 2)
+            elif settings.get("cache") == "HND":
                 memory = torch.full((blocks, 2, each, self.block_size, HEAD_SIZE), -1.0)
                 self.caches[name] = memory.permute(0, 1, 3, 2, 4)
             elif settings.get("cache") == "blocks first":
@@ -112,9 +126,17 @@ class Rank:
         self.connector = KVConnectorFactory.create_connector(config, KVConnectorRole.WORKER, cache_config)
         self.connector.register_kv_caches(self.caches)
 
+    def _backend_shape(self, config: VllmConfig, blocks: int, heads: int) -> tuple[int, ...]:
+        from vllm.distributed.kv_transfer.kv_connector import utils
+
+        backends = utils.get_current_attn_backends(config)
+        return tuple(backends[0].get_kv_cache_shape(blocks, self.block_size, heads, HEAD_SIZE))
+
     def _blocks(self, name: str) -> torch.Tensor:
         """(2, blocks, block size, heads, HEAD_SIZE), a view."""
         cache = self.caches[name]
+        if self.tokens_dimension == 3:
+            cache = cache.transpose(2, 3)
         return cache if cache.shape[0] == 2 else cache.transpose(0, 1)
 
     def write(self, name: str, layer: int, tokens: torch.Tensor, blocks: list[int], start: int, end: int) -> None:
@@ -145,19 +167,37 @@ class Instance:
             num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(layers, spec)]
         )
         self.layers = layers
+        if settings.get("groups"):
+            self._make_groups()
         self.scheduler = Scheduler(
             vllm_config=self.config, kv_cache_config=cache_config,
             structured_output_manager=StructuredOutputManager(self.config), block_size=spec.block_size,
         )  # fmt: skip
-        self.ranks = [Rank(self.config, cache_config, rank, settings) for rank in range(size)]
+        with set_current_vllm_config(self.config):
+            self.ranks = [Rank(self.config, cache_config, rank, settings) for rank in range(size)]
         cards = {rank: one.connector.get_handshake_metadata() for rank, one in enumerate(self.ranks)}
         if all(cards.values()):
             self._set_handshake(cards)
         self.requests: dict[str, Request] = {}
         self.finished: dict[str, dict[str, Any]] = {}
         self.wrong: list[str] = []
-        self.recomputed: dict[str, int] = {}
+        self.computed = 0
         self.load_errors: set[int] = set()
+
+    def _make_groups(self) -> None:
+        """torch.distributed and vLLM's groups of one rank, as a worker has them."""
+        from vllm.distributed import parallel_state
+        from vllm.utils.network_utils import get_open_port
+
+        with set_current_vllm_config(self.config):
+            address = f"tcp://127.0.0.1:{get_open_port()}"
+            parallel_state.init_distributed_environment(1, 0, address, 0, backend="gloo")
+            parallel_state.initialize_model_parallel(1, 1)
+
+    def steps(self, count: int) -> None:
+        """That many steps of the engine core, whether there is something to do or not."""
+        for _ in range(count):
+            self._empty_step()
 
     def _set_handshake(self, cards: dict[int, Any]) -> None:
         connector = self.scheduler.connector
@@ -230,6 +270,7 @@ class Instance:
         self.scheduler.update_from_output(planned, self._run(planned))
 
     def _run(self, planned: Any) -> ModelRunnerOutput:
+        self.computed += sum(planned.num_scheduled_tokens.values())
         outputs = [self._run_rank(rank, planned) for rank in self.ranks]
         transfer = outputs[0]
         if len(outputs) > 1:
@@ -299,6 +340,11 @@ class Instance:
                 bad = rank.wrong(name, layer, torch.tensor(request.all_token_ids[:end]), blocks, end)
                 if bad:
                     self.wrong.append(f"{request_id} layer {layer} heads {rank.heads} positions {bad[:4]} of {end}")
+
+    def count_computed(self) -> int:
+        """Tokens that the model computed since this was asked last."""
+        count, self.computed = self.computed, 0
+        return count
 
     def free_blocks(self) -> int:
         return self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()

@@ -52,8 +52,10 @@ def test_blocks_arrive_whole_and_are_freed_on_both_sides(pair: tuple[InstancePro
         handed = prefill.run(f"p{number}", tokens, dict(PREFILL))
         assert handed["params"]["do_remote_prefill"]
         local = prefill.run(f"l{number}", tokens, None, 4)
+        decode.ask("count_computed")
         remote = decode.run(f"d{number}", tokens, handed["params"], 4)
         assert remote["tokens"] == local["tokens"]
+        assert decode.ask("count_computed") <= 5  # what the prefill side has, nothing computes again
     for instance, before in zip(pair, free, strict=True):
         assert free_at_rest(instance) == before
         report = instance.ask("report")
