@@ -167,7 +167,7 @@ bool continues(const Move& before, const Move& after) {
 }
 
 Error no_link(const Peer& peer, const RegionTraits& traits, std::uint64_t remote_address) {
-  if (auto gone = peer.gone()) return *gone;
+  if (auto reason = peer.unusable_reason()) return *reason;
   if (!peer.is_live(traits.key))
     return {Status::kStale, fmt::format("remote region {}.{} with {:#x} was deregistered", traits.key.index,
                                         traits.key.generation, remote_address)};
