@@ -46,7 +46,7 @@ class InlineSink : public PieceSink {
 // Nothing when it is not that simple or anything is wrong; make_plan() says what, then.
 std::optional<Result<void>> move_single(Registry& registry, Peer& peer, Op op, const TransferList& list,
                                         Deadline deadline) {
-  if (list.items.size() != 1 || peer.is_self()) return std::nullopt;
+  if (list.items.size() != 1 || !list.rows.empty() || peer.is_self()) return std::nullopt;
   const TransferItem item = list.items[0];  // once: another thread may be changing the list
   if (item.nbytes == 0 || item.nbytes > kInlineBytes || item.local == 0 || item.remote == 0) return std::nullopt;
   if (list.instance && *list.instance != peer.instance()) return std::nullopt;

@@ -19,6 +19,7 @@ struct TransferList {
   std::span<const TransferItem> items;
   const InstanceId* instance = nullptr;  // set when bound
   std::span<const RegionKey> keys;       // then one an item
+  std::span<const RowShape> rows;        // one an item, or empty: all are contiguous
 };
 
 // Checked moves, by the link that carries them. A value that moves.

@@ -18,7 +18,8 @@ struct BoundItems {
   InstanceId instance;
   std::vector<TransferItem> items;
   std::vector<RegionKey> keys;
-  TransferList list() const { return {items, &instance, keys}; }
+  std::vector<RowShape> rows;  // one an item, or none at all
+  TransferList list() const { return {items, &instance, keys, rows}; }
 };
 
 // What another engine described. A value.
@@ -29,6 +30,7 @@ class RemoteRegions {
     std::uint64_t item = 0;    // which described range
     std::uint64_t offset = 0;  // in it
     std::uint64_t nbytes = 0;
+    RowShape rows = {};
   };
   // PARAM_INVALID, UNSUPPORTED: as decode_description().
   static Result<RemoteRegions> decode(std::span<const std::uint8_t> blob);
