@@ -85,7 +85,9 @@ std::vector<std::uint64_t> rows_of(nb::handle rows, std::size_t columns, std::si
   const auto wide = static_cast<Py_ssize_t>(columns + more);
   for (Py_ssize_t i = 0; more > 0 && i < count; ++i) {
     PyObject* row = PyTuple_GET_ITEM(list.ptr(), i);
-    if (PyTuple_CheckExact(row) && PyTuple_GET_SIZE(row) == wide) width = columns + more;
+    const bool is_wide = (PyTuple_CheckExact(row) && PyTuple_GET_SIZE(row) == wide) ||
+                         (PyList_CheckExact(row) && PyList_GET_SIZE(row) == wide);
+    if (is_wide) width = columns + more;
   }
   std::vector<std::uint64_t> words;
   words.reserve(static_cast<std::size_t>(count) * width);

@@ -16,7 +16,8 @@ _FORMAT = "onesided weights 1"
 @dataclass(frozen=True)
 class Manifest:
     """One rank's part of a publication. `parameters`: (name, dtype, global shape); `table`: its boxes for the planner,
-    their parameters counted in `parameters`. `description`: its memory; range 0 is its stamp."""
+    their parameters counted in `parameters`. `description`: its memory: range 0 is its stamp,
+    and range 1, where `marks` is not 0, has that many words in which readers say that they read."""
 
     group: str
     rank: int
@@ -25,6 +26,7 @@ class Manifest:
     description: bytes
     parameters: tuple[tuple[str, str, tuple[int, ...]], ...]
     table: array[int]
+    marks: int = 0
 
     def encode(self) -> bytes:
         return json.dumps(
@@ -37,6 +39,7 @@ class Manifest:
                 "description": base64.b64encode(self.description).decode(),
                 "parameters": self.parameters,
                 "table": base64.b64encode(self.table.tobytes()).decode(),
+                "marks": self.marks,
             }
         ).encode()
 
@@ -57,6 +60,7 @@ class Manifest:
                 base64.b64decode(fields["description"]),
                 tuple((str(name), str(dtype), tuple(map(int, shape))) for name, dtype, shape in fields["parameters"]),
                 table,
+                int(fields["marks"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise WeightsError(

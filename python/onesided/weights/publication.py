@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from array import array
 from collections.abc import Iterator
 from typing import Any
@@ -19,12 +20,22 @@ from onesided.weights.errors import WeightsError
 from onesided.weights.manifest import Manifest
 from onesided.weights.memory import RegisteredMemory, box_row, parameters_of
 
+_MARKS = 64
+_PAUSE_S = 0.0005
+
 
 class Publication:
     """What publish() gives back. One writer at a time; the tensors must not be moved while it lives."""
 
     def __init__(
-        self, weights: torch.nn.Module | Weights, rank: int, world: int, at: Any, group: str, engine: Engine | None
+        self,
+        weights: torch.nn.Module | Weights,
+        rank: int,
+        world: int,
+        at: Any,
+        group: str,
+        engine: Engine | None,
+        wait_for_readers_s: float,
     ) -> None:
         if not 0 <= rank < world:
             raise WeightsError(f"rank {rank} of a world of {world}; pass rank= and world=")
@@ -36,11 +47,16 @@ class Publication:
         self._engine = engine or Engine("127.0.0.1:0")
         self._stamp = _core.VersionStamp()
         self._stamp_handle = self._engine.register_mem(self._stamp.address, self._stamp.nbytes)
+        # Words in which readers say that they read; other numbers at every read.
+        self._marks = torch.zeros(_MARKS if wait_for_readers_s > 0 else 0, dtype=torch.int64)
+        self._wait_for_readers_s = wait_for_readers_s
+        self.readers_failed = 0
+        """Reads that an update did not wait for, because they took longer than wait_for_readers_s or their reader died."""
         self._memory: RegisteredMemory | None = None
         self._writer = threading.Lock()
         self._writing = False
         try:
-            self._memory = RegisteredMemory(self._engine, (box.tensor for box in self._boxes))
+            self._memory = RegisteredMemory(self._engine, [self._marks, *(box.tensor for box in self._boxes)])
             self._manifest = self._describe(self._memory, rank, world, group)
             if at is not None:
                 meeting.leave(at, self._manifest)
@@ -52,12 +68,15 @@ class Publication:
         parameters = parameters_of(self._boxes)
         numbers = {name: number for number, name in enumerate(parameters)}
         table: array[int] = array("Q")
+        first = [(self._stamp.address, self._stamp.nbytes)]
+        if self._marks.numel() > 0:
+            first.append((self._marks.data_ptr(), self._marks.nbytes))
         for box in self._boxes:
             item, base = memory.place(box.tensor.data_ptr())
-            table.extend(box_row(numbers[box.name], item + 1, base, box.offsets, box.tensor))
-        description = self._engine.describe([(self._stamp.address, self._stamp.nbytes), *memory.ranges])
+            table.extend(box_row(numbers[box.name], item + len(first), base, box.offsets, box.tensor))
+        description = self._engine.describe([*first, *memory.ranges])
         listed = tuple((name, dtype, shape) for name, (dtype, shape) in parameters.items())
-        return Manifest(group, rank, world, self._engine.id, description, listed, table)
+        return Manifest(group, rank, world, self._engine.id, description, listed, table, self._marks.numel())
 
     @property
     def handle(self) -> bytes:
@@ -74,8 +93,21 @@ class Publication:
         with self._writer:
             if self._writing:
                 raise WeightsError(f"rank {self.rank}: begin_update() while an update is under way; commit() it first")
+            self._wait_for_readers()
             self._writing = True
             self._stamp.begin()
+
+    def _wait_for_readers(self) -> None:
+        """For those that read now; who comes later finds the stamp odd. A mark that stays is a reader's that died."""
+        reading = {i: mark for i, mark in enumerate(self._marks.tolist()) if mark != 0}
+        deadline = time.monotonic() + self._wait_for_readers_s
+        while reading and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
+            now = self._marks.tolist()
+            reading = {i: mark for i, mark in reading.items() if now[i] == mark}
+        for i in reading:
+            self._marks[i] = 0
+        self.readers_failed += len(reading)
 
     def commit(self, version: int | None = None) -> int:
         """The weights are whole: this rank's next version, or `version`, which must be greater than any before. All ranks
@@ -172,11 +204,13 @@ def publish(
     at: Any = None,
     group: str = "weights",
     engine: Engine | None = None,
+    wait_for_readers_s: float = 0.0,
 ) -> Publication:
     """Publishes this rank's part of the weights: a module (FSDP2 too), or tensors, DTensors and Slices by name. Nothing is
     copied. Readers wait until the first commit().
 
     at: a directory or a torch.distributed store where readers look for `group`; without it, pass `handle` on yourself.
-    engine: one of the caller's; else one that listens on this host. WeightsError: a layout that cannot be published
+    engine: one of the caller's; else one that listens on this host. wait_for_readers_s: begin_update() waits so long for
+    those that read the old version; 0: they read again. WeightsError: a layout that cannot be published
     (Partial, no dense memory); names the parameter."""
-    return Publication(weights, rank, world, at, group, engine)
+    return Publication(weights, rank, world, at, group, engine, wait_for_readers_s)

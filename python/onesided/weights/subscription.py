@@ -3,6 +3,7 @@ usable."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 
 from onesided import _core
-from onesided.engine import Engine, EngineError, Status, TransferStatus
+from onesided.engine import Engine, EngineError, TransferStatus
 from onesided.weights import meeting
 from onesided.weights.boxes import Box, Weights, boxes_of
 from onesided.weights.errors import WeightsError
@@ -21,9 +22,6 @@ from onesided.weights.plan import Phase, Plan, make_plan
 
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.02
-_CONNECT_MS = 5_000
-# What says that the publisher is another one by now, or none.
-_GONE = {Status.STALE, Status.PEER_LOST, Status.NOT_CONNECTED, Status.CLOSED, Status.TIMEOUT}
 
 
 @dataclass(frozen=True)
@@ -43,10 +41,6 @@ class Update:
             f"version {self.version}: {self.bytes_needed} bytes needed, {self.bytes_moved} moved from "
             f"{len(self.bytes_from)} ranks in {self.seconds:.3f} s, {self.bytes_moved / max(self.seconds, 1e-9) / 1e9:.2f} GB/s"
         )
-
-
-class _Torn(Exception):
-    pass
 
 
 class _Gone(Exception):
@@ -75,6 +69,8 @@ class Subscription:
         self._engine = engine or Engine("127.0.0.1:0", {"auto_connect": "on"})
         self._memory: RegisteredMemory | None = None
         self._staging_bytes = staging_bytes
+        # What is written where publishers wait for their readers: a number of this read, and nothing.
+        self._mark = torch.zeros(2, dtype=torch.int64)
         self._staging = torch.empty(0, dtype=torch.uint8)
         self._plan: Plan | None = None
         self.version: int | None = None
@@ -105,7 +101,7 @@ class Subscription:
         if self._memory is None:
             self._stamps = torch.zeros(16 * manifests[0].world, dtype=torch.uint8)
             self._memory = RegisteredMemory(
-                self._engine, [self._stamps, self._staging, *(box.tensor for box in self._boxes)]
+                self._engine, [self._stamps, self._mark, self._staging, *(box.tensor for box in self._boxes)]
             )
         elif self._stamps.numel() < 16 * manifests[0].world:
             self._memory.close()
@@ -114,6 +110,14 @@ class Subscription:
         self._stamp_reads = {
             rank: described.pairs([(self._stamps.data_ptr() + 16 * rank, 0, 0, 16)])
             for rank, (_, described) in plan.ranks.items()
+        }
+        self._mark_writes = {
+            rank: [
+                described.pairs([(self._mark.data_ptr() + 8 * word, 1, 8 * (self._reader % manifest.marks), 8)])
+                for word in range(2)
+            ]
+            for rank, (manifest, described) in plan.ranks.items()
+            if manifest.marks > 0
         }
         self._plan = plan
         self.plans += 1
@@ -130,16 +134,13 @@ class Subscription:
                 plan = self.plan
                 version, last = self._common_version(deadline)
                 if version is not None and version == self.version and newer_than is None:
-                    return Update(version, plan.bytes_needed, moved, time.monotonic() - start, torn, plan.bytes_from)
+                    return self._update(moved, torn, start)
                 if version is not None and (newer_than is None or version > newer_than):
-                    self.version = None  # until all of it is here
-                    self._read(plan, deadline)
-                    moved += plan.bytes_needed
-                    if self._common_version(deadline)[0] == version:
+                    whole = self._read_marked(plan, version, deadline)
+                    moved += plan.bytes_needed * (whole is not None)
+                    if whole:
                         self.version = version
-                        return Update(
-                            version, plan.bytes_needed, moved, time.monotonic() - start, torn, plan.bytes_from
-                        )
+                        return self._update(moved, torn, start)
                     torn += 1
             except _Gone as gone:
                 last = str(gone)
@@ -156,6 +157,11 @@ class Subscription:
                 )
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _update(self, moved: int, torn: int, start: float) -> Update:
+        assert self.version is not None
+        plan = self.plan
+        return Update(self.version, plan.bytes_needed, moved, time.monotonic() - start, torn, plan.bytes_from)
 
     def _common_version(self, deadline: float) -> tuple[int | None, str]:
         """The version that all ranks have; else nothing, and why."""
@@ -175,6 +181,25 @@ class Subscription:
             return None, f"ranks have committed different versions {versions}"
         return next(iter(versions.values()), None), ""
 
+    def _read_marked(self, plan: Plan, version: int, deadline: float) -> bool | None:
+        """Whether all of it is of that version; None: it was another one before the first byte was read."""
+        self._mark[0] = random.getrandbits(62) | 1
+        try:
+            self._write_marks(0, deadline)
+            if self._mark_writes and self._common_version(deadline)[0] != version:
+                return None
+            self.version = None  # until all of it is here
+            self._read(plan, deadline)
+            return self._common_version(deadline)[0] == version
+        finally:
+            with contextlib.suppress(_Gone):
+                self._write_marks(1, deadline)
+
+    def _write_marks(self, word: int, deadline: float) -> None:
+        self._wait(
+            [(rank, self._begin(rank, items[word], deadline, "WRITE")) for rank, items in self._mark_writes.items()]
+        )
+
     def _read(self, plan: Plan, deadline: float) -> None:
         """Into the two halves of the staging buffer in turn: one is converted while the other is filled."""
         before: Phase | None = None
@@ -191,10 +216,10 @@ class Subscription:
             for conversion in before.conversions:
                 conversion.target.copy_(conversion.staged)
 
-    def _begin(self, rank: int, items: Any, deadline: float) -> Any:
+    def _begin(self, rank: int, items: Any, deadline: float, op: str = "READ") -> Any:
         left_ms = max(1, round(1000 * (deadline - time.monotonic())))
         try:
-            return self._engine.transfer_async(self.plan.ranks[rank][0].engine_id, "READ", items, left_ms)
+            return self._engine.transfer_async(self.plan.ranks[rank][0].engine_id, op, items, left_ms)
         except EngineError as error:
             raise _Gone(rank, error) from error
 

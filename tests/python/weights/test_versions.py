@@ -224,3 +224,45 @@ def test_an_update_leaves_nothing_behind(closing):
     subscription.close()
     subscription.close()
     assert threading.active_count() == before
+
+
+def test_an_update_waits_for_who_reads_and_not_for_ever(closing):
+    publication = closing(weights.publish({"w": torch.ones(8)}, wait_for_readers_s=0.2))
+    with publication.update():
+        pass
+    mine = {"w": torch.zeros(8)}
+    subscription = closing(weights.subscribe(mine, at=[publication.handle], reader=3))
+    assert subscription.update(10).version == 1
+    assert publication._marks.sum() == 0, "a reader that is done leaves no mark"
+    publication._marks[5] = 77  # a reader that died while it read
+    with publication.update():
+        assert publication.readers_failed == 1
+    assert publication._marks.sum() == 0
+    publication._wait_for_readers_s = 60
+    publication._marks[5] = 78
+    waiting = threading.Thread(target=publication.begin_update)
+    waiting.start()
+    assert subscription.update(10).version == 2
+    publication._marks[5] = 0
+    waiting.join()
+    assert publication.readers_failed == 1
+    publication.commit()
+    assert subscription.update(10).version == 3
+
+
+def test_thousands_of_experts_are_one_transfer_from_each_rank(closing):
+    names = [f"experts.{i}.weight" for i in range(4096)]
+    publications = []
+    for rank in range(2):
+        stacked = torch.arange(2048 * 8, dtype=torch.float32).reshape(2048, 8) + rank
+        part = weights.experts(stacked, names[rank * 2048 : (rank + 1) * 2048])
+        publications.append(publish(closing, part, rank=rank, world=2))
+    mine = torch.zeros(4096, 8)
+    subscription = closing(
+        weights.subscribe(weights.experts(mine, names), at=[publication.handle for publication in publications])
+    )
+    update = subscription.update(30)
+    assert [len(phase.reads) for phase in subscription.plan.phases] == [2]
+    assert update.bytes_moved == mine.nbytes
+    expected = torch.arange(2048 * 8, dtype=torch.float32).reshape(2048, 8)
+    assert torch.equal(mine, torch.cat([expected, expected + 1]))
