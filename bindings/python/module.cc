@@ -12,6 +12,7 @@ namespace onesided::python {
 void bind_engine(nb::module_& module);
 void bind_pool(nb::module_& module);
 void bind_ray(nb::module_& module);
+void bind_weights(nb::module_& module);
 
 }  // namespace onesided::python
 
@@ -25,4 +26,5 @@ NB_MODULE(_core, module) {
   onesided::python::bind_engine(module);
   onesided::python::bind_pool(module);
   onesided::python::bind_ray(module);
+  onesided::python::bind_weights(module);
 }

@@ -66,11 +66,15 @@ TransferStatus wait_for(const Request& request, TimeoutMs timeout_ms) {
 }
 
 BoundItems bind_pairs(const RemoteRegions& regions, nb::handle pairs) {
-  const auto words = rows_of(pairs, 4, "local_addr, item, offset, nbytes");
+  std::size_t width = 0;
+  const auto words = shaped_rows_of(pairs, 4, "local_addr, item, offset, nbytes", width);
   BoundItems bound;
   bound.instance = regions.instance();
-  for (std::size_t i = 0; i < words.size(); i += 4)
-    unwrap(regions.bind({words[i], words[i + 1], words[i + 2], words[i + 3]}, bound));
+  for (std::size_t i = 0; i < words.size(); i += width) {
+    RemoteRegions::Pair pair{words[i], words[i + 1], words[i + 2], words[i + 3]};
+    if (width > 4) pair.rows = {words[i + 4], words[i + 5], words[i + 6]};
+    unwrap(regions.bind(pair, bound));
+  }
   return bound;
 }
 
@@ -148,7 +152,7 @@ void bind_transfer_values(nb::module_& module) {
              return nb::make_tuple(regions.items()[item].address, regions.items()[item].nbytes);
            })
       .def("pairs", &bind_pairs, "pairs"_a,
-           "Binds [(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async().");
+           "[(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async(); rows as there.");
   bind_request(module);
   bind_prepared_list(module);
 }
@@ -156,12 +160,14 @@ void bind_transfer_values(nb::module_& module) {
 void bind_transfers(EngineClass& engine) {
   bind_prepared(engine);
   engine
-      .def("transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a,
-           "timeout_ms"_a = Engine::kDefaultTimeoutMs,
-           "Moves all items and blocks until they have moved: \"READ\" from the remote's memory into the local memory, "
-           "\"WRITE\" in the other direction. descs: [(local_addr, remote_addr, nbytes), ...], an N x 3 array of "
-           "uint64, or RemoteRegions.pairs(). After an error no byte can move. Errors: NOT_CONNECTED, PARAM_INVALID "
-           "(names the item), STALE (that memory was deregistered), PEER_LOST, TIMEOUT.")
+      .def(
+          "transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
+          "Moves all items: \"READ\" from the remote's memory into ours, \"WRITE\" the other way. descs: [(local_addr, "
+          "remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). An item of rows has three "
+          "numbers more: row_bytes, local_pitch, remote_pitch; nbytes is that of all rows (at most 2^20). On an error "
+          "nothing moves "
+          "any "
+          "more: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory is gone), PEER_LOST, TIMEOUT.")
       .def(
           "transfer_async",
           [](const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {

@@ -12,6 +12,9 @@ namespace nb = nanobind;
 namespace onesided::python {
 namespace {
 
+// row_bytes, local_pitch, remote_pitch
+constexpr std::size_t kShapeColumns = 3;
+
 std::uint64_t number_of(PyObject* value, Py_ssize_t row, const char* what) {
   if (PyLong_CheckExact(value)) [[likely]] {
     const unsigned long long number = PyLong_AsUnsignedLongLong(value);
@@ -66,6 +69,41 @@ std::vector<std::uint64_t> words_of(const ArrayView& array, std::size_t columns,
   return words;
 }
 
+// Rows of `columns` words or, where the rows have them, of `columns + more`. `width` becomes the greater number if any
+// row has it.
+std::vector<std::uint64_t> rows_of(nb::handle rows, std::size_t columns, std::size_t more, const char* what,
+                                   std::size_t& width) {
+  width = columns;
+  if (ArrayView array; array.open(rows, PyBUF_STRIDED_RO | PyBUF_FORMAT)) {
+    if (more > 0 && array->ndim == 2 && array->shape[1] == static_cast<Py_ssize_t>(columns + more)) width += more;
+    return words_of(array, width, what);
+  }
+  const auto list = tuple_of(rows.ptr(), [&] {
+    return fmt::format("expected a list of tuples ({}) or an N x {} array of uint64", what, columns);
+  });
+  const Py_ssize_t count = PyTuple_GET_SIZE(list.ptr());
+  const auto wide = static_cast<Py_ssize_t>(columns + more);
+  for (Py_ssize_t i = 0; more > 0 && i < count; ++i) {
+    PyObject* row = PyTuple_GET_ITEM(list.ptr(), i);
+    const bool is_wide = (PyTuple_CheckExact(row) && PyTuple_GET_SIZE(row) == wide) ||
+                         (PyList_CheckExact(row) && PyList_GET_SIZE(row) == wide);
+    if (is_wide) width = columns + more;
+  }
+  std::vector<std::uint64_t> words;
+  words.reserve(static_cast<std::size_t>(count) * width);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* row = PyTuple_GET_ITEM(list.ptr(), i);
+    const auto expected = [&] { return fmt::format("item {}: expected ({})", i, what); };
+    const auto tuple = PyTuple_CheckExact(row) ? nb::borrow(row) : tuple_of(row, expected);
+    const auto given = static_cast<std::size_t>(PyTuple_GET_SIZE(tuple.ptr()));
+    if (given != columns && given != width) raise_invalid(expected());
+    for (std::size_t k = 0; k < given; ++k)
+      words.push_back(number_of(PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(k)), i, what));
+    words.resize(words.size() + width - given);
+  }
+  return words;
+}
+
 }  // namespace
 
 bool ArrayView::open(nb::handle object, int kind) {
@@ -76,22 +114,12 @@ bool ArrayView::open(nb::handle object, int kind) {
 }
 
 std::vector<std::uint64_t> rows_of(nb::handle rows, std::size_t columns, const char* what) {
-  if (ArrayView array; array.open(rows, PyBUF_STRIDED_RO | PyBUF_FORMAT)) return words_of(array, columns, what);
-  const auto list = tuple_of(rows.ptr(), [&] {
-    return fmt::format("expected a list of tuples ({}) or an N x {} array of uint64", what, columns);
-  });
-  const Py_ssize_t count = PyTuple_Size(list.ptr());
-  std::vector<std::uint64_t> words;
-  words.reserve(static_cast<std::size_t>(count) * columns);
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* row = PyTuple_GetItem(list.ptr(), i);
-    const auto expected = [&] { return fmt::format("item {}: expected ({})", i, what); };
-    const auto tuple = PyTuple_CheckExact(row) ? nb::borrow(row) : tuple_of(row, expected);
-    if (PyTuple_Size(tuple.ptr()) != static_cast<Py_ssize_t>(columns)) raise_invalid(expected());
-    for (std::size_t k = 0; k < columns; ++k)
-      words.push_back(number_of(PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(k)), i, what));
-  }
-  return words;
+  std::size_t width = columns;
+  return rows_of(rows, columns, 0, what, width);
+}
+
+std::vector<std::uint64_t> shaped_rows_of(nb::handle rows, std::size_t columns, const char* what, std::size_t& width) {
+  return rows_of(rows, columns, kShapeColumns, what, width);
 }
 
 ItemsArgument::ItemsArgument(nb::handle descs) {
@@ -108,10 +136,15 @@ ItemsArgument::ItemsArgument(nb::handle descs) {
       return;
     }
   }
-  const auto words = rows_of(descs, 3, kWhat);
-  items_.reserve(words.size() / 3);
-  for (std::size_t i = 0; i < words.size(); i += 3) items_.push_back({words[i], words[i + 1], words[i + 2]});
+  std::size_t width = 0;
+  const auto words = shaped_rows_of(descs, 3, kWhat, width);
+  items_.reserve(words.size() / width);
+  for (std::size_t i = 0; i < words.size(); i += width) {
+    items_.push_back({words[i], words[i + 1], words[i + 2]});
+    if (width > 3) rows_.push_back({words[i + 3], words[i + 4], words[i + 5]});
+  }
   list_.items = items_;
+  list_.rows = rows_;
 }
 
 }  // namespace onesided::python

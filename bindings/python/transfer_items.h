@@ -32,18 +32,25 @@ class ArrayView {
 // The items of one call. An array is not copied: it is kept alive and must not change during the call.
 class ItemsArgument {
  public:
-  // [(local, remote, nbytes), ...], an N x 3 array of 64-bit integers, or BoundItems. Raises EngineError PARAM_INVALID.
+  // [(local, remote, nbytes), ...], an N x 3 array of 64-bit integers, the same with row_bytes, local_pitch and
+  // remote_pitch behind, or BoundItems. Raises EngineError PARAM_INVALID.
   explicit ItemsArgument(nanobind::handle descs);
   const TransferList& list() const { return list_; }
 
  private:
   ArrayView array_;
   std::vector<TransferItem> items_;
+  std::vector<RowShape> rows_;
   TransferList list_;
 };
 
 // Rows of `columns` 64-bit integers from a list of tuples or an array, row by row in one vector. `what` names them in
 // errors. Raises EngineError PARAM_INVALID.
 std::vector<std::uint64_t> rows_of(nanobind::handle rows, std::size_t columns, const char* what);
+
+// The same of items that may say how their rows lie: with `columns` words, or with row_bytes, local_pitch and
+// remote_pitch behind them. `width` tells which; a list with both has zeros where they are missing.
+std::vector<std::uint64_t> shaped_rows_of(nanobind::handle rows, std::size_t columns, const char* what,
+                                          std::size_t& width);
 
 }  // namespace onesided::python

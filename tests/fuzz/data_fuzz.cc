@@ -14,13 +14,16 @@ void check_request(std::span<const std::uint8_t> input) {
   if (input.size() < kDataRequestHeadBytes) return;
   const auto head = decode_data_request_head(input.first(kDataRequestHeadBytes));
   if (!head) return;
-  const std::size_t nbytes = head->items * kDataItemBytes;
+  const std::size_t nbytes = head->items_bytes();
   if (input.size() < kDataRequestHeadBytes + nbytes) return;
   const auto items = decode_data_items(*head, input.subspan(kDataRequestHeadBytes, nbytes));
   if (!items) return;
   std::uint64_t sum = 0;
   for (const auto& item : *items) {
     ONESIDED_CHECK(item.nbytes > 0 && checked_add(item.address, item.nbytes), "{}+{}", item.address, item.nbytes);
+    const auto span = checked_span(item.nbytes, item.row_bytes, item.pitch);
+    ONESIDED_CHECK(span && *span == item.span() && *span >= item.nbytes && checked_add(item.address, *span),
+                   "{} bytes in rows of {}, {} apart", item.nbytes, item.row_bytes, item.pitch);
     sum += item.nbytes;
   }
   ONESIDED_CHECK(sum == head->payload_bytes && sum <= kMaxDataPayload, "sum {}", sum);
@@ -72,6 +75,7 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
   using namespace onesided;
   return {request_seed(DataOp::kRead, {{{1, 1}, 4096, 4096}}),
           request_seed(DataOp::kWrite, {{{1, 1}, 4096, 1}, {{2, 9}, 8192, 100}}),
+          request_seed(DataOp::kRead, {{{1, 1}, 4096, 96, 32, 64}, {{2, 9}, 8192, 100}}),
           reply_seed({7, 0, 4096}, {}, {4096, Status::kSuccess}),
           reply_seed({7, 2, 4096}, {{0, Status::kStale}, {3, Status::kParamInvalid}}, {100, Status::kStale})};
 }

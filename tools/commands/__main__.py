@@ -20,7 +20,7 @@ from .program import run_program
 COMMANDS = {
     "demo": "show the whole path: the problem, the cure, weights between two Ray actors",
     "test": "run what CI runs; --all adds what is too slow for CI",
-    "bench": "measure, side by side with peers: alloc | transfer | ray",
+    "bench": "measure, side by side with peers: alloc | transfer | ray | weights",
     "lint": "run the linters; --deep adds clang's thread-safety analysis and clang-tidy",
     "fuzz": "run the fuzzers; --seconds N each (60)",
     "doctor": "say what this machine can do, and what to do about the rest",

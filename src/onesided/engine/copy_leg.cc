@@ -52,10 +52,7 @@ std::optional<CopyLeg::Piece> CopyLeg::take() {
   Piece piece;
   const Move& move = moves_[next_move_];
   if (!whole_ && (next_byte_ > 0 || move.nbytes > kPieceBytes)) {
-    piece.part = move;
-    piece.part.local += next_byte_;
-    piece.part.remote += next_byte_;
-    piece.part.nbytes = std::min(kPieceBytes, move.nbytes - next_byte_);
+    piece.part = move.part(next_byte_, kPieceBytes);
     next_byte_ += piece.part.nbytes;
     if (next_byte_ == move.nbytes) {
       next_byte_ = 0;

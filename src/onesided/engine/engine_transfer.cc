@@ -46,8 +46,8 @@ class InlineSink : public PieceSink {
 // std::nullopt if the transfer is not of this kind or if anything is invalid; then make_plan() reports the error.
 std::optional<Result<void>> move_single(Registry& registry, Peer& peer, Op op, const TransferList& list,
                                         Deadline deadline) {
-  if (list.items.size() != 1 || peer.is_self()) return std::nullopt;
-  const TransferItem item = list.items[0];  // read once: another thread may change the list
+  if (list.items.size() != 1 || !list.rows.empty() || peer.is_self()) return std::nullopt;
+  const TransferItem item = list.items[0];  // once: another thread may be changing the list
   if (item.nbytes == 0 || item.nbytes > kInlineBytes || item.local == 0 || item.remote == 0) return std::nullopt;
   if (list.instance && *list.instance != peer.instance()) return std::nullopt;
   RegionTraits traits;

@@ -72,11 +72,10 @@ void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::siz
   std::uint64_t from = 0;  // where moves[i] continues
   const std::size_t failed_before = known && known->move >= first ? known->move - first : moves.size();
   while (i < moves.size()) {
-    Move rest = moves[i];
-    rest.local += from;
-    rest.remote += from;
-    rest.nbytes -= from;
-    // Whole moves are copied in one call; the rest of a move that failed is copied alone.
+    // An item with rows is never merged with others and fails as a whole, so that only contiguous moves have a rest.
+    ONESIDED_CHECK(from == 0 || moves[i].contiguous(), "a move with rows goes on at byte {}", from);
+    const Move rest = moves[i].part(from, moves[i].nbytes - from);
+    // Whole moves go in one call as far as nothing has failed; the rest of a move that has, alone.
     const std::size_t end =
         from > 0 ? i + 1 : (i < failed_before ? std::min(moves.size(), failed_before) : moves.size());
     std::optional<CopyLink::Failure> failure;

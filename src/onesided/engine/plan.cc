@@ -11,8 +11,27 @@ Error at_item(std::size_t item, std::size_t count, const Error& error) {
   return count == 1 ? error : error.with_context(fmt::format("item {} of {}", item, count));
 }
 
+// The rows of an item, checked; nothing for one that is contiguous.
+Result<std::optional<RowShape>> rows_of(const TransferItem& item, const RowShape& shape) {
+  if (shape.row_bytes == 0 && shape.local_pitch == 0 && shape.remote_pitch == 0) return std::optional<RowShape>();
+  const auto local = checked_span(item.nbytes, shape.row_bytes, shape.local_pitch);
+  const auto remote = checked_span(item.nbytes, shape.row_bytes, shape.remote_pitch);
+  if (shape.row_bytes == 0 || !local || !remote || !checked_add(item.local, *local) ||
+      !checked_add(item.remote, *remote))
+    return Error(
+        Status::kParamInvalid,
+        fmt::format("{} bytes in rows of {} bytes, {} bytes apart here and {} bytes apart at the peer: expected "
+                    "1 to {} whole rows that do not overlap, and addresses that do not wrap around",
+                    item.nbytes, shape.row_bytes, shape.local_pitch, shape.remote_pitch, kMaxRows));
+  if (item.nbytes == shape.row_bytes || (shape.local_pitch == shape.row_bytes && shape.remote_pitch == shape.row_bytes))
+    return std::optional<RowShape>();
+  return std::optional(shape);
+}
+
 Result<void> check_shape(const TransferList& list) {
   if (list.items.empty()) return Error(Status::kParamInvalid, "the list of ranges is empty");
+  ONESIDED_CHECK(list.rows.empty() || list.rows.size() == list.items.size(), "{} shapes for {} items", list.rows.size(),
+                 list.items.size());
   for (std::size_t i = 0; i < list.items.size(); ++i) {
     const auto& item = list.items[i];
     if (item.nbytes != 0 && item.local != 0 && item.remote != 0 && checked_add(item.local, item.nbytes) &&
@@ -47,9 +66,21 @@ Result<std::optional<std::size_t>> resolve_remote(Peer& peer, const TransferList
   moves.clear();
   traits.clear();
   for (std::size_t i = 0; i < list.items.size(); ++i) {
-    const TransferItem item =
-        list.items[i];  // read once: the checked values are those that are used, even if another thread writes the list
-    const RegionRow* row = regions.find(item.remote, item.nbytes);
+    const TransferItem item = list.items[i];  // read once: what is checked is what moves, whoever writes the list
+    Move move;
+    if (!list.rows.empty()) {
+      const auto rows = rows_of(item, list.rows[i]);
+      if (!rows) return at_item(i, list.items.size(), rows.error());
+      if (*rows) {
+        move.row_bytes = (*rows)->row_bytes;
+        move.local_pitch = (*rows)->local_pitch;
+        move.remote_pitch = (*rows)->remote_pitch;
+      }
+    }
+    move.local = item.local;
+    move.remote = item.remote;
+    move.nbytes = item.nbytes;
+    const RegionRow* row = regions.find(item.remote, move.remote_span());
     if (!row) return std::optional(i);
     if (list.instance && row->traits.key != list.keys[i])
       return at_item(
@@ -58,10 +89,6 @@ Result<std::optional<std::size_t>> resolve_remote(Peer& peer, const TransferList
                                             "ask the owner for new descriptors",
                                             item.remote, row->traits.key.index, row->traits.key.generation,
                                             list.keys[i].index, list.keys[i].generation)));
-    Move move;
-    move.local = item.local;
-    move.remote = item.remote;
-    move.nbytes = item.nbytes;
     move.region = row->traits.key;
     move.item = static_cast<std::uint32_t>(i);
     moves.push_back(move);
@@ -80,8 +107,12 @@ Result<void> resolve_all_remote(Peer& peer, const TransferList& list, Deadline d
     missing = still;
   }
   if (!missing) return {};
-  if (auto reason = peer.unusable_reason()) return *reason;
-  const auto& item = list.items[*missing];
+  if (auto gone = peer.gone()) return *gone;
+  TransferItem item = list.items[*missing];
+  if (!list.rows.empty()) {
+    const RowShape shape = list.rows[*missing];
+    item.nbytes = checked_span(item.nbytes, shape.row_bytes, shape.remote_pitch).value_or(item.nbytes);
+  }
   if (list.instance)
     return at_item(*missing, list.items.size(),
                    Error(Status::kStale,
@@ -94,7 +125,7 @@ Result<void> resolve_all_remote(Peer& peer, const TransferList& list, Deadline d
 Result<void> resolve_local(Registry& registry, Op op, const TransferList& list, Plan& plan, std::vector<Move>& moves) {
   Registry::LocalLookup locals(registry);
   for (std::size_t i = 0; i < moves.size(); ++i) {
-    auto found = locals.hold(moves[i].local, moves[i].nbytes, op);
+    auto found = locals.hold(moves[i].local, moves[i].local_span(), op);
     if (!found.ok()) return at_item(i, list.items.size(), found.error());
     moves[i].device = found->device;
     if (found->hold.valid()) plan.holds.push_back(std::move(found->hold));
@@ -102,22 +133,49 @@ Result<void> resolve_local(Registry& registry, Op op, const TransferList& list, 
   return {};
 }
 
-// For this engine as its own peer: the other side is held as well, and ranges may overlap.
-Result<void> resolve_own(Registry& registry, Op op, Plan& plan, std::vector<Move>& moves) {
+// The spans of a move with rows meet in one memory. Its rows may lie between one another (columns of one matrix), but
+// where one lies on another the order of copies would decide the outcome.
+bool rows_collide(const Move& move) {
+  const auto low = std::min(move.local, move.remote), high = std::max(move.local, move.remote);
+  const auto low_span = low == move.local ? move.local_span() : move.remote_span();
+  if (high - low >= low_span || low == high) return low == high && move.local_pitch != move.remote_pitch;
+  if (move.local_pitch != move.remote_pitch) return true;
+  const auto inside = (high - low) % move.local_pitch;
+  return inside < move.row_bytes || move.local_pitch - inside < move.row_bytes;
+}
+
+// This engine as its own peer: the other side is held as well, and contiguous ranges may overlap.
+Result<void> resolve_own(Registry& registry, Op op, const TransferList& list, Plan& plan, std::vector<Move>& moves) {
   RegionKey held;
   Device* device = nullptr;
   for (auto& move : moves) {
     if (move.region != held) {
-      ONESIDED_TRY_ASSIGN(hold, registry.acquire(move.region, move.remote, move.nbytes, op));
+      ONESIDED_TRY_ASSIGN(hold, registry.acquire(move.region, move.remote, move.remote_span(), op));
       held = move.region;
       device = hold.device();
       plan.holds.push_back(std::move(hold));
     }
     move.remote_device = device;
+    if (!move.contiguous()) {
+      if (rows_collide(move))
+        return at_item(
+            move.item, list.items.size(),
+            Error(Status::kParamInvalid,
+                  fmt::format("rows of {} bytes from {:#x} on and from {:#x} on overlap in this engine's own "
+                              "memory; copy them to other memory first",
+                              move.row_bytes, move.local, move.remote)));
+      continue;
+    }
     const auto low = std::min(move.local, move.remote), high = std::max(move.local, move.remote);
     plan.overlapping = plan.overlapping || (low != high && high - low < move.nbytes);
   }
   return {};
+}
+
+bool continues(const Move& before, const Move& after) {
+  return before.contiguous() && after.contiguous() && before.local + before.nbytes == after.local &&
+         before.remote + before.nbytes == after.remote && before.region == after.region &&
+         before.device == after.device;
 }
 
 void merge_neighbours(std::vector<Move>& moves) {
@@ -199,7 +257,7 @@ Result<void> make_plan(Registry& registry, Peer& peer, Op op, const TransferList
   moves.reserve(list.items.size());
   ONESIDED_TRY(resolve_all_remote(peer, list, deadline, moves, traits));
   ONESIDED_TRY(resolve_local(registry, op, list, plan, moves));
-  if (peer.is_self()) ONESIDED_TRY(resolve_own(registry, op, plan, moves));
+  if (peer.is_self()) ONESIDED_TRY(resolve_own(registry, op, list, plan, moves));
   for (const auto& move : moves) plan.nbytes += move.nbytes;
   ONESIDED_TRY(choose_links(peer, traits, std::move(moves), deadline, plan));
   for (auto& part : plan.parts)

@@ -18,7 +18,8 @@ namespace onesided {
 struct TransferList {
   std::span<const TransferItem> items;
   const InstanceId* instance = nullptr;  // set when bound
-  std::span<const RegionKey> keys;       // then one per item
+  std::span<const RegionKey> keys;       // then one an item
+  std::span<const RowShape> rows;        // one an item, or empty: all are contiguous
 };
 
 // Checked moves, grouped by the link that carries them. A movable value.

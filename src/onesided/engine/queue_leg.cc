@@ -1,6 +1,25 @@
 #include "onesided/engine/queue_leg.h"
 
+#include <algorithm>
+
 namespace onesided {
+namespace {
+
+// For links that know no rows. Each move keeps the item that it belongs to.
+std::vector<Move> row_by_row(std::vector<Move> moves) {
+  if (std::ranges::all_of(moves, &Move::contiguous)) return moves;
+  std::vector<Move> rows;
+  for (const auto& move : moves) {
+    for (std::uint64_t from = 0; from < move.nbytes;) {
+      rows.push_back(move.part(from, move.contiguous() ? move.nbytes : move.row_bytes));
+      rows.back().row_bytes = rows.back().local_pitch = rows.back().remote_pitch = 0;
+      from += rows.back().nbytes;
+    }
+  }
+  return rows;
+}
+
+}  // namespace
 
 class QueueLeg::Visit {
  public:
@@ -33,7 +52,7 @@ QueueLeg::QueueLeg(std::shared_ptr<Transfer> transfer, QueueLink& link, std::vec
 void QueueLeg::post() {
   auto batch = std::make_shared<Batch>();
   batch->op = transfer_->op();
-  batch->moves = std::move(moves_);
+  batch->moves = link_.takes_rows() ? std::move(moves_) : row_by_row(std::move(moves_));
   batch->deadline = transfer_->deadline();
   batch->sink = shared_from_this();
   {

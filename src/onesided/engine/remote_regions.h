@@ -19,7 +19,8 @@ struct BoundItems {
   InstanceId instance;
   std::vector<TransferItem> items;
   std::vector<RegionKey> keys;
-  TransferList list() const { return {items, &instance, keys}; }
+  std::vector<RowShape> rows;  // one an item, or none at all
+  TransferList list() const { return {items, &instance, keys, rows}; }
 };
 
 // The ranges that another engine described. A value.
@@ -30,6 +31,7 @@ class RemoteRegions {
     std::uint64_t item = 0;    // which described range
     std::uint64_t offset = 0;  // from its start
     std::uint64_t nbytes = 0;
+    RowShape rows = {};
   };
   // Errors: PARAM_INVALID, UNSUPPORTED, as decode_description().
   static Result<RemoteRegions> decode(std::span<const std::uint8_t> blob);

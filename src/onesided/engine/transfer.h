@@ -22,14 +22,22 @@ namespace onesided {
 enum class TransferStatus : std::uint32_t { kWaiting = 0, kCompleted = 1, kTimeout = 2, kFailed = 3 };
 std::string_view transfer_status_name(TransferStatus status);
 
-// One contiguous range to move. A value.
+// One range to move, contiguous unless a RowShape goes with it. A value.
 struct TransferItem {
   std::uint64_t local = 0;
   std::uint64_t remote = 0;
   std::uint64_t nbytes = 0;
 };
 
-// The result of an item. A value.
+// How the bytes of an item lie when they are not contiguous: `nbytes` is rows x row_bytes, and the rows begin `pitch`
+// bytes apart, on each side by itself. A value.
+struct RowShape {
+  std::uint64_t row_bytes = 0;  // 0: contiguous on both sides
+  std::uint64_t local_pitch = 0;
+  std::uint64_t remote_pitch = 0;
+};
+
+// What became of an item. A value.
 struct ItemResult {
   Status status = Status::kSuccess;
   std::uint64_t bytes_done = 0;

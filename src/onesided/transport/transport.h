@@ -24,6 +24,7 @@
 #include "onesided/base/clock.h"
 #include "onesided/base/fd.h"
 #include "onesided/base/result.h"
+#include "onesided/base/rows.h"
 #include "onesided/base/use_count.h"
 #include "onesided/device/device.h"
 #include "onesided/wire/region_desc.h"
@@ -35,16 +36,56 @@ enum class Op : std::uint8_t { kRead = 0, kWrite = 1 };
 // At most this many bytes are moved between two checks of stop and deadline.
 inline constexpr std::uint64_t kPieceBytes = kMiB;
 
-// One contiguous copy; both ends lie in one region each. A value.
+// One copy, contiguous or of rows at a fixed distance; both ends lie in one region each. A value.
+//
+// The bytes of a move are counted row after row: byte b of one with rows is byte b % row_bytes of row b / row_bytes.
 struct Move {
   std::uint64_t local = 0;   // address in this process (or on `device`)
   std::uint64_t remote = 0;  // address in the peer
-  std::uint64_t nbytes = 0;  // > 0
+  std::uint64_t nbytes = 0;  // > 0, of all rows together
   RegionKey region;          // the peer's
   std::uint32_t item = 0;    // the caller's items [item, item + items) that it carries; not used by the link
   std::uint32_t items = 1;
-  Device* device = nullptr;         // set if the host cannot access `local`: copy through it
-  Device* remote_device = nullptr;  // the same for `remote`; set only if the peer is this engine itself
+  Device* device = nullptr;         // set when the host cannot touch `local`: copy through it
+  Device* remote_device = nullptr;  // the same of `remote`; only where the peer is this engine itself
+  std::uint64_t row_bytes = 0;      // 0: contiguous on both sides; else nbytes is a multiple of it
+  std::uint64_t local_pitch = 0;    // from one row to the next, at least row_bytes
+  std::uint64_t remote_pitch = 0;
+
+  bool contiguous() const { return row_bytes == 0; }
+  std::uint64_t local_span() const { return span_of(nbytes, row_bytes, local_pitch); }
+  std::uint64_t remote_span() const { return span_of(nbytes, row_bytes, remote_pitch); }
+
+  // The bytes [from, from + n) as a move of its own, with the greatest n <= limit that whole rows, or a part of one,
+  // allow. from < nbytes, limit > 0.
+  Move part(std::uint64_t from, std::uint64_t limit) const {
+    Move cut = *this;
+    limit = std::min(limit, nbytes - from);
+    if (row_bytes == 0) {
+      cut.local += from;
+      cut.remote += from;
+      cut.nbytes = limit;
+      return cut;
+    }
+    const std::uint64_t row = from / row_bytes, inside = from % row_bytes;
+    cut.local += row * local_pitch + inside;
+    cut.remote += row * remote_pitch + inside;
+    if (inside == 0 && limit > row_bytes) {
+      cut.nbytes = limit - limit % row_bytes;
+      return cut;
+    }
+    cut.nbytes = std::min(limit, row_bytes - inside);
+    cut.row_bytes = cut.local_pitch = cut.remote_pitch = 0;
+    return cut;
+  }
+
+  // Calls run(local, remote, nbytes) for each run that is contiguous on both sides, in order.
+  template <typename Run>
+  void each_run(Run run) const {
+    if (row_bytes == 0) return run(local, remote, nbytes);
+    for (std::uint64_t done = 0, row = 0; done < nbytes; done += row_bytes, ++row)
+      run(local + row * local_pitch, remote + row * remote_pitch, row_bytes);
+  }
 };
 
 // The peer, as authenticated by the handshake. A value.
@@ -172,8 +213,10 @@ struct Batch {
 // Thread-safe.
 class QueueLink : public Link {
  public:
-  // Takes any number of moves and returns without waiting for the peer. Always ends in exactly one finished(), also if
-  // the link is already broken. Several batches share the link fairly.
+  // Whether moves may have rows. If not, the engine makes each row a move.
+  virtual bool takes_rows() const { return false; }
+  // Takes any number of moves and returns without waiting for the peer. Always ends in exactly one finished(), also
+  // when the link is already broken. Several batches share the link fairly.
   virtual void post(std::shared_ptr<const Batch> batch) = 0;
   // A thread that waits for the batch takes part in its work for a short time, so that no thread of the link has to be
   // woken. May call the sink. False: there is no work for this thread now.

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "onesided/base/align.h"
 
 namespace onesided {
@@ -21,18 +23,25 @@ Status read_failure(ByteReader& in) {
 
 void encode_data_request(ByteWriter& out, DataOp op, std::uint64_t id, std::span<const DataItem> items) {
   std::uint64_t payload_bytes = 0;
-  for (const auto& item : items) payload_bytes += item.nbytes;
+  bool with_rows = false;
+  for (const auto& item : items) {
+    payload_bytes += item.nbytes;
+    with_rows = with_rows || item.row_bytes != 0;
+  }
   out.u32(kRequestMagic);
   out.u32(static_cast<std::uint32_t>(op));
   out.u64(id);
   out.u32(static_cast<std::uint32_t>(items.size()));
-  out.u32(0);
+  out.u32(with_rows ? 1 : 0);
   out.u64(payload_bytes);
   for (const auto& item : items) {
     out.u32(item.key.index);
     out.u32(item.key.generation);
     out.u64(item.address);
     out.u64(item.nbytes);
+    if (!with_rows) continue;
+    out.u64(item.row_bytes);
+    out.u64(item.pitch);
   }
 }
 
@@ -63,7 +72,9 @@ Result<DataRequestHead> decode_data_request_head(std::span<const std::uint8_t> b
   head.id = in.u64("id");
   head.items = in.u32("items");
   if (head.items == 0 || head.items > kMaxDataItems) in.fail("items");
-  if (in.u32("zero") != 0) in.fail("zero");
+  const auto with_rows = in.u32("rows");
+  if (with_rows > 1) in.fail("rows");
+  head.with_rows = with_rows == 1;
   head.payload_bytes = in.u64("payload_bytes");
   if (head.payload_bytes == 0 || head.payload_bytes > kMaxDataPayload) in.fail("payload_bytes");
   ONESIDED_TRY(in.finish("data request"));
@@ -74,7 +85,7 @@ Result<std::vector<DataItem>> decode_data_items(const DataRequestHead& head, std
   ByteReader in(bytes);
   std::vector<DataItem> items;
   items.reserve(head.items);
-  std::uint64_t sum = 0;
+  std::uint64_t sum = 0, rows = 0;
   for (std::uint32_t i = 0; i < head.items && !in.failed(); ++i) {
     DataItem item;
     item.key = {in.u32("region index"), in.u32("region generation")};
@@ -82,10 +93,22 @@ Result<std::vector<DataItem>> decode_data_items(const DataRequestHead& head, std
     item.nbytes = in.u64("length");
     // Each is below the limit, so that their sum cannot overflow.
     if (item.nbytes == 0 || item.nbytes > kMaxDataPayload || !checked_add(item.address, item.nbytes)) in.fail("length");
+    if (head.with_rows) {
+      item.row_bytes = in.u64("row bytes");
+      item.pitch = in.u64("pitch");
+      // Two rows at least, and contiguous items without a pitch: one spelling of each.
+      const auto span = checked_span(item.nbytes, item.row_bytes, item.pitch);
+      const bool shaped = item.row_bytes != 0 ? item.nbytes > item.row_bytes : item.pitch == 0;
+      if (!shaped || !span || !checked_add(item.address, *span)) in.fail("rows");
+      if (!in.failed()) rows += item.row_bytes == 0 ? 1 : item.nbytes / item.row_bytes;
+    }
     sum += item.nbytes;
     items.push_back(item);
   }
   if (sum != head.payload_bytes) in.fail("payload_bytes");
+  if (rows > kMaxDataRows) in.fail("rows");
+  if (head.with_rows && !std::ranges::any_of(items, [](const DataItem& item) { return item.row_bytes != 0; }))
+    in.fail("rows");
   ONESIDED_TRY(in.finish("data request"));
   return items;
 }

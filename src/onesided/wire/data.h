@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "onesided/base/result.h"
+#include "onesided/base/rows.h"
 #include "onesided/wire/bytes.h"
 #include "onesided/wire/region_desc.h"
 
@@ -18,11 +19,16 @@ enum class DataOp : std::uint8_t { kRead = 1, kWrite = 2 };
 // Limits of one request; a larger batch is sent as several requests.
 inline constexpr std::uint32_t kMaxDataItems = 512;
 inline constexpr std::uint64_t kMaxDataPayload = 4ULL << 20;
+// Rows of one request, of all its items together: each is a range of its own to who sends or receives it.
+inline constexpr std::uint64_t kMaxDataRows = 8192;
 
 struct DataItem {
   RegionKey key;
   std::uint64_t address = 0;
-  std::uint64_t nbytes = 0;
+  std::uint64_t nbytes = 0;     // of all rows together
+  std::uint64_t row_bytes = 0;  // 0: contiguous
+  std::uint64_t pitch = 0;      // from one row to the next, at least row_bytes; 0 when contiguous
+  std::uint64_t span() const { return span_of(nbytes, row_bytes, pitch); }
   friend bool operator==(const DataItem&, const DataItem&) = default;
 };
 
@@ -31,7 +37,9 @@ struct DataRequestHead {
   DataOp op = DataOp::kRead;
   std::uint64_t id = 0;
   std::uint32_t items = 0;          // 1..kMaxDataItems
+  bool with_rows = false;           // the items say how their rows lie
   std::uint64_t payload_bytes = 0;  // sum over the items, 1..kMaxDataPayload
+  std::size_t items_bytes() const;  // what the items take on the wire
   friend bool operator==(const DataRequestHead&, const DataRequestHead&) = default;
 };
 
@@ -60,17 +68,24 @@ struct DataReplyTail {
 
 inline constexpr std::size_t kDataRequestHeadBytes = 32;
 inline constexpr std::size_t kDataItemBytes = 24;
+inline constexpr std::size_t kDataRowsItemBytes = 40;
 inline constexpr std::size_t kDataReplyHeadBytes = 24;
 inline constexpr std::size_t kDataFailureBytes = 8;
 inline constexpr std::size_t kDataReplyTailBytes = 16;
 
+inline std::size_t DataRequestHead::items_bytes() const {
+  return items * (with_rows ? kDataRowsItemBytes : kDataItemBytes);
+}
+
+// With rows when one of the items has them.
 void encode_data_request(ByteWriter& out, DataOp op, std::uint64_t id, std::span<const DataItem> items);
 void encode_data_reply(ByteWriter& out, const DataReplyHead& head, std::span<const DataFailure> failures);
 void encode_data_tail(ByteWriter& out, const DataReplyTail& tail);
 
 // Each takes exactly the bytes of its part. PARAM_INVALID: the bytes are not the encoder's output.
 Result<DataRequestHead> decode_data_request_head(std::span<const std::uint8_t> bytes);
-// The items of a request with this decoded head: lengths > 0, sums that do not overflow and equal payload_bytes.
+// The items of a request whose head was decoded: lengths > 0, sums that do not wrap and make up payload_bytes,
+// whole rows that do not overlap, at most kMaxDataRows in all.
 Result<std::vector<DataItem>> decode_data_items(const DataRequestHead& head, std::span<const std::uint8_t> bytes);
 Result<DataReplyHead> decode_data_reply_head(std::span<const std::uint8_t> bytes);
 // `items` of the request.

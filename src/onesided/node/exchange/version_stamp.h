@@ -34,7 +34,14 @@ class VersionStamp {
     write((words_[0].load(std::memory_order_relaxed) | 1) + 1);
     return version();
   }
-  // The number of calls of end().
+  // As end(), but the version is the caller's. Versions only grow: false, and nothing is written, for another.
+  bool end_as(std::uint64_t version) {
+    if (version <= this->version() || version > ~std::uint64_t{0} / 2) return false;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    write(version * 2);
+    return true;
+  }
+  // How many times end() has been called, or what end_as() was given.
   std::uint64_t version() const { return words_[0].load(std::memory_order_acquire) / 2; }
   const Words& words() const { return words_; }
 

@@ -38,7 +38,20 @@ class CmaLink : public CopyLink {
   struct Vectors {
     std::array<iovec, kMaxVectors> local;
     std::array<iovec, kMaxVectors> remote;
+    std::size_t locals = 0;
+    std::size_t remotes = 0;
   };
+  // The next byte of a list of moves.
+  struct Cursor {
+    std::size_t move = 0;
+    std::uint64_t byte = 0;
+    void advance(std::span<const Move> moves, std::uint64_t nbytes) {
+      for (; move < moves.size() && nbytes >= moves[move].nbytes - byte; ++move, byte = 0)
+        nbytes -= moves[move].nbytes - byte;
+      byte += nbytes;
+    }
+  };
+  static std::uint64_t gather(std::span<const Move> moves, Cursor at, Vectors& vectors);
   std::optional<Failure> copy_host(Op op, std::span<const Move> moves, std::size_t first) const;
   std::optional<Failure> copy_device(Op op, const Move& move, std::size_t index) const;
   Error os_error(int code) const;
@@ -94,64 +107,88 @@ std::optional<CopyLink::Failure> CmaLink::copy(Op op, std::span<const Move> move
   return std::nullopt;
 }
 
+// As many runs from the cursor on as one call takes; runs that touch share a vector. Returns their bytes.
+std::uint64_t CmaLink::gather(std::span<const Move> moves, Cursor at, Vectors& vectors) {
+  vectors.locals = vectors.remotes = 0;
+  std::uint64_t wanted = 0;
+  const auto append = [](auto& list, std::size_t& count, std::uint64_t address, std::uint64_t nbytes) {
+    auto* start = reinterpret_cast<char*>(address);
+    if (count > 0 && static_cast<char*>(list[count - 1].iov_base) + list[count - 1].iov_len == start)
+      list[count - 1].iov_len += nbytes;
+    else
+      list[count++] = {start, nbytes};
+  };
+  while (at.move < moves.size() && vectors.locals < kMaxVectors - 1 && vectors.remotes < kMaxVectors - 1) {
+    const Move& move = moves[at.move];
+    const Move run = move.part(at.byte, move.contiguous() ? move.nbytes : move.row_bytes);
+    append(vectors.local, vectors.locals, run.local, run.nbytes);
+    append(vectors.remote, vectors.remotes, run.remote, run.nbytes);
+    wanted += run.nbytes;
+    at.advance(moves, run.nbytes);
+  }
+  return wanted;
+}
+
 std::optional<CopyLink::Failure> CmaLink::copy_host(Op op, std::span<const Move> moves, std::size_t first) const {
   static thread_local Vectors vectors;
-  std::uint64_t skip = 0;  // bytes of moves[first] that are done: the kernel may stop in the middle of a move
-  while (first < moves.size()) {
-    std::size_t count = 0;
-    std::uint64_t wanted = 0;
-    for (std::size_t i = first; i < moves.size(); ++i, ++count) {
-      const std::uint64_t from = i == first ? skip : 0;
-      vectors.local[count] = {reinterpret_cast<void*>(moves[i].local + from), moves[i].nbytes - from};
-      vectors.remote[count] = {reinterpret_cast<void*>(moves[i].remote + from), moves[i].nbytes - from};
-      wanted += moves[i].nbytes - from;
-    }
+  Cursor at{first, 0};  // the kernel may stop in the middle of a move
+  while (at.move < moves.size()) {
+    const std::uint64_t wanted = gather(moves, at, vectors);
     std::uint64_t found = 0;
     ssize_t got = 0;
     if (op == Op::kRead) {
-      vectors.local[count] = {&found, sizeof(found)};
-      vectors.remote[count] = {reinterpret_cast<void*>(proof_address_), sizeof(found)};
-      got = ::process_vm_readv(pid_, vectors.local.data(), count + 1, vectors.remote.data(), count + 1, 0);
+      vectors.local[vectors.locals] = {&found, sizeof(found)};
+      vectors.remote[vectors.remotes] = {reinterpret_cast<void*>(proof_address_), sizeof(found)};
+      got = ::process_vm_readv(pid_, vectors.local.data(), vectors.locals + 1, vectors.remote.data(),
+                               vectors.remotes + 1, 0);
       if (got == static_cast<ssize_t>(wanted + sizeof(found))) {
-        if (found == proof_) return std::nullopt;
-        return Failure{first, 0, Error(Status::kPeerLost, fmt::format("process {} is no longer the peer", pid_))};
+        if (found != proof_)
+          return Failure{at.move, 0,
+                         Error(Status::kPeerLost, fmt::format("process {} is not the peer any more", pid_))};
+        at.advance(moves, wanted);
+        continue;
       }
     } else {
-      got = ::process_vm_writev(pid_, vectors.local.data(), count, vectors.remote.data(), count, 0);
-      if (got == static_cast<ssize_t>(wanted)) return std::nullopt;
+      got = ::process_vm_writev(pid_, vectors.local.data(), vectors.locals, vectors.remote.data(), vectors.remotes, 0);
+      if (got == static_cast<ssize_t>(wanted)) {
+        at.advance(moves, wanted);
+        continue;
+      }
     }
     if (got <= 0) {
       const int code = got < 0 ? errno : EFAULT;
-      return Failure{first, skip, os_error(code)};
+      return Failure{at.move, at.byte, os_error(code)};
     }
-    // A short count: this call does not prove from which process the bytes came.
-    if (auto proved = prove(); !proved.ok()) return Failure{first, 0, proved.error()};
-    auto left = std::min(static_cast<std::uint64_t>(got), wanted);
-    while (first < moves.size() && left >= moves[first].nbytes - skip) {
-      left -= moves[first].nbytes - skip;
-      skip = 0;
-      ++first;
-    }
-    skip += left;
+    // Short: which process the bytes came from is not proved by this call.
+    if (auto proved = prove(); !proved.ok()) return Failure{at.move, 0, proved.error()};
+    at.advance(moves, std::min(static_cast<std::uint64_t>(got), wanted));
   }
   return std::nullopt;
 }
 
 std::optional<CopyLink::Failure> CmaLink::copy_device(Op op, const Move& move, std::size_t index) const {
-  void* buffer = thread_bounce_buffer();
-  auto* local = reinterpret_cast<void*>(move.local);
+  auto* buffer = static_cast<char*>(thread_bounce_buffer());
+  // In the buffer the rows lie one behind the other.
   Move staged = move;
   staged.local = reinterpret_cast<std::uintptr_t>(buffer);
+  staged.local_pitch = move.row_bytes;
   staged.device = nullptr;
-  if (op == Op::kWrite) {
-    if (auto copied = move.device->copy_to_host(buffer, local, move.nbytes); !copied.ok())
-      return Failure{index, 0, copied.error()};
-  }
+  Result<void> copied;
+  std::uint64_t done = 0;
+  const auto copy_rows = [&] {
+    each_run(move.local, move.nbytes, move.row_bytes, move.local_pitch, [&](std::uint64_t local, std::uint64_t nbytes) {
+      if (!copied.ok()) return;
+      auto* here = reinterpret_cast<void*>(local);
+      copied = op == Op::kWrite ? move.device->copy_to_host(buffer + done, here, nbytes)
+                                : move.device->copy_from_host(here, buffer + done, nbytes);
+      done += nbytes;
+    });
+  };
+  if (op == Op::kWrite) copy_rows();
+  if (!copied.ok()) return Failure{index, 0, copied.error()};
   if (auto failure = copy_host(op, std::span(&staged, 1), 0)) return Failure{index, 0, failure->error};
-  if (op == Op::kRead) {
-    if (auto copied = move.device->copy_from_host(local, buffer, move.nbytes); !copied.ok())
-      return Failure{index, 0, copied.error()};
-  }
+  if (op == Op::kRead) copy_rows();
+  if (!copied.ok()) return Failure{index, 0, copied.error()};
   return std::nullopt;
 }
 

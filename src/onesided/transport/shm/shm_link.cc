@@ -83,29 +83,57 @@ std::optional<CopyLink::Failure> ShmLink::copy(Op op, std::span<const Move> move
 }
 
 Result<void> ShmLink::copy_one(Op op, const Region& region, const Move& move, std::uint64_t& done) {
-  // The engine has checked the peer's table, but the peer's data about its files could differ from the table.
-  if (!range_within(move.remote, move.nbytes, region.address, region.nbytes))
+  // The engine has asked the peer's table; what the peer told us of its files could differ from it.
+  if (!range_within(move.remote, move.remote_span(), region.address, region.nbytes))
     return Error(Status::kFailed, fmt::format("the peer exported {} bytes at {:#x}; {:#x} + {} is not in them",
-                                              region.nbytes, region.address, move.remote, move.nbytes));
+                                              region.nbytes, region.address, move.remote, move.remote_span()));
+  const auto& pieces = region.pieces;
+  if (!move.contiguous() && pieces.size() == 1) {
+    // One look at the mapping for all rows.
+    ONESIDED_TRY_ASSIGN(first, pieces[0].mapping->at(pieces[0].file_offset + (move.remote - pieces[0].address),
+                                                     move.remote_span(), op));
+    Result<void> copied;
+    move.each_run([&, first = first](std::uint64_t local, std::uint64_t remote, std::uint64_t nbytes) {
+      if (!copied.ok()) return;
+      copied = copy_mapped(op, move.device, local, first + (remote - move.remote), nbytes);
+      if (copied.ok()) done += nbytes;
+    });
+    return copied;
+  }
+  Result<void> copied;
+  move.each_run([&](std::uint64_t local, std::uint64_t remote, std::uint64_t nbytes) {
+    if (copied.ok()) copied = copy_run(op, region, move.device, local, remote, nbytes, done);
+  });
+  return copied;
+}
+
+// Adds to `done` what was copied.
+Result<void> ShmLink::copy_run(Op op, const Region& region, Device* device, std::uint64_t local, std::uint64_t remote,
+                               std::uint64_t nbytes, std::uint64_t& done) {
   const auto& pieces = region.pieces;
   auto piece = pieces.begin();
   if (pieces.size() > 1)
-    piece = std::prev(std::upper_bound(pieces.begin(), pieces.end(), move.remote,
+    piece = std::prev(std::upper_bound(pieces.begin(), pieces.end(), remote,
                                        [](std::uint64_t value, const Piece& p) { return value < p.address; }));
-  while (done < move.nbytes) {
-    const std::uint64_t skip = move.remote + done - piece->address;
-    const std::uint64_t step = std::min(move.nbytes - done, piece->nbytes - skip);
-    ONESIDED_TRY_ASSIGN(remote, piece->mapping->at(piece->file_offset + skip, step, op));
-    auto* local = reinterpret_cast<char*>(move.local + done);
-    if (move.device) {
-      ONESIDED_TRY(op == Op::kRead ? move.device->copy_from_host(local, remote, step)
-                                   : move.device->copy_to_host(remote, local, step));
-    } else {
-      op == Op::kRead ? copy_bytes(local, remote, step) : copy_bytes(remote, local, step);
-    }
+  while (nbytes > 0) {
+    const std::uint64_t skip = remote - piece->address;
+    const std::uint64_t step = std::min(nbytes, piece->nbytes - skip);
+    ONESIDED_TRY_ASSIGN(mapped, piece->mapping->at(piece->file_offset + skip, step, op));
+    ONESIDED_TRY(copy_mapped(op, device, local, mapped, step));
+    local += step;
+    remote += step;
+    nbytes -= step;
     done += step;
     ++piece;
   }
+  return {};
+}
+
+Result<void> ShmLink::copy_mapped(Op op, Device* device, std::uint64_t local, void* remote, std::uint64_t nbytes) {
+  auto* here = reinterpret_cast<void*>(local);
+  if (device)
+    return op == Op::kRead ? device->copy_from_host(here, remote, nbytes) : device->copy_to_host(remote, here, nbytes);
+  op == Op::kRead ? copy_bytes(here, remote, nbytes) : copy_bytes(remote, here, nbytes);
   return {};
 }
 

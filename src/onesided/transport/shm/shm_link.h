@@ -47,6 +47,9 @@ class ShmLink : public CopyLink {
 
   std::shared_ptr<const Region> find(RegionKey key) const;
   static Result<void> copy_one(Op op, const Region& region, const Move& move, std::uint64_t& done);
+  static Result<void> copy_run(Op op, const Region& region, Device* device, std::uint64_t local, std::uint64_t remote,
+                               std::uint64_t nbytes, std::uint64_t& done);
+  static Result<void> copy_mapped(Op op, Device* device, std::uint64_t local, void* remote, std::uint64_t nbytes);
 
   mutable Mutex mutex_;
   std::map<std::uint64_t, File> files_ ONESIDED_GUARDED_BY(mutex_);

@@ -47,16 +47,31 @@ std::unique_ptr<Request> BatchRun::next() {
 }
 
 bool BatchRun::cut(Request& request) {
-  while (move_ < batch_->moves.size() && request.parts.size() < kMaxDataItems && request.nbytes < kRequestBytes) {
+  std::uint64_t rows = 0;
+  while (move_ < batch_->moves.size() && request.parts.size() < kMaxDataItems && request.nbytes < kRequestBytes &&
+         rows < kMaxDataRows) {
     const auto& move = batch_->moves[move_];
     if (!failed_[move_]) {
       RequestPart part;
       part.move = static_cast<std::uint32_t>(move_);
-      part.local = move.local + offset_;
+      std::uint64_t limit = kRequestBytes - request.nbytes;
+      if (!move.contiguous() && move.row_bytes < limit / (kMaxDataRows - rows))
+        limit = move.row_bytes * (kMaxDataRows - rows);
+      const Move cut = move.part(offset_, limit);
+      part.local = cut.local;
       part.device = move.device;
       part.item.key = move.region;
-      part.item.address = move.remote + offset_;
-      part.item.nbytes = std::min(move.nbytes - offset_, kRequestBytes - request.nbytes);
+      part.item.address = cut.remote;
+      part.item.nbytes = cut.nbytes;
+      if (!cut.contiguous() && cut.nbytes > cut.row_bytes) {
+        part.row_bytes = cut.row_bytes;
+        part.local_pitch = cut.local_pitch;
+        if (cut.remote_pitch != cut.row_bytes) {
+          part.item.row_bytes = cut.row_bytes;
+          part.item.pitch = cut.remote_pitch;
+        }
+      }
+      rows += part.runs();
       offset_ += part.item.nbytes;
       request.nbytes += part.item.nbytes;
       request.parts.push_back(part);

@@ -23,7 +23,15 @@ struct RequestPart {
   std::uint32_t move = 0;
   std::uint64_t local = 0;
   Device* device = nullptr;
-  DataItem item;  // the peer's side; item.nbytes is the length of both
+  DataItem item;                // the peer's side; item.nbytes is the length of both
+  std::uint64_t row_bytes = 0;  // of this side, 0: contiguous
+  std::uint64_t local_pitch = 0;
+  std::uint64_t runs() const { return row_bytes == 0 ? 1 : item.nbytes / row_bytes; }
+  // Calls run(address, nbytes) for each contiguous run of this side.
+  template <typename Run>
+  void each_local_run(Run run) const {
+    each_run(local, item.nbytes, row_bytes, local_pitch, run);
+  }
 };
 
 // The data of one round trip. Confined to the stream that carries it.

@@ -100,12 +100,17 @@ Result<void> ClientStream::prepare(const Request& request) {
     write_staging_.resize(request.nbytes);
     std::uint8_t* to = write_staging_.data();
     for (const auto& part : request.parts) {
-      if (part.device == nullptr) {
-        std::memcpy(to, host(part.local), part.item.nbytes);
-      } else {
-        ONESIDED_TRY(part.device->copy_to_host(to, host(part.local), part.item.nbytes));
-      }
-      to += part.item.nbytes;
+      Result<void> copied;
+      part.each_local_run([&](std::uint64_t local, std::uint64_t nbytes) {
+        if (!copied.ok()) return;
+        if (part.device == nullptr) {
+          std::memcpy(to, host(local), nbytes);
+        } else {
+          copied = part.device->copy_to_host(to, host(local), nbytes);
+        }
+        to += nbytes;
+      });
+      ONESIDED_TRY(copied);
     }
   }
   std::vector<DataItem> items;
@@ -120,7 +125,8 @@ Result<void> ClientStream::prepare(const Request& request) {
   if (staged) {
     sending_->runs.add(write_staging_.data(), write_staging_.size());
   } else {
-    for (const auto& part : request.parts) sending_->runs.add(host(part.local), part.item.nbytes);
+    for (const auto& part : request.parts)
+      part.each_local_run([&](std::uint64_t local, std::uint64_t nbytes) { sending_->runs.add(host(local), nbytes); });
   }
   return {};
 }
@@ -343,7 +349,7 @@ void ClientStream::aim_payload() {
       failures = failures.subspan(1);
       continue;
     }
-    payload_.add(host(part.local), part.item.nbytes);
+    part.each_local_run([&](std::uint64_t local, std::uint64_t nbytes) { payload_.add(host(local), nbytes); });
   }
 }
 
@@ -373,11 +379,19 @@ void ClientStream::unload_staging(const DataReplyTail& tail) {
     place += part.item.nbytes;
     if (place > tail.good_bytes) {
       all.push_back({i, tail.status});
-    } else if (part.device == nullptr) {
-      std::memcpy(host(part.local), from, part.item.nbytes);
-    } else if (const auto copied = part.device->copy_from_host(host(part.local), from, part.item.nbytes); !copied) {
-      all.push_back({i, copied.error().status()});
+      continue;
     }
+    Result<void> copied;
+    part.each_local_run([&](std::uint64_t local, std::uint64_t nbytes) {
+      if (!copied.ok()) return;
+      if (part.device == nullptr) {
+        std::memcpy(host(local), from, nbytes);
+      } else {
+        copied = part.device->copy_from_host(host(local), from, nbytes);
+      }
+      from += nbytes;
+    });
+    if (!copied.ok()) all.push_back({i, copied.error().status()});
   }
   failures_ = std::move(all);
 }

@@ -12,8 +12,8 @@
 namespace onesided::tcp {
 namespace {
 
-constexpr std::size_t kInBytes = 16 * kKiB;
-static_assert(kInBytes > kDataRequestHeadBytes + kMaxDataItems * kDataItemBytes);
+constexpr std::size_t kInBytes = 32 * kKiB;
+static_assert(kInBytes > kDataRequestHeadBytes + kMaxDataItems * kDataRowsItemBytes);
 // Steps before other streams of the same loop get their turn; about 4 MiB of large requests.
 constexpr int kTurnSteps = 32;
 constexpr std::size_t kBlankBytes = 64 * kKiB;
@@ -36,6 +36,15 @@ void add_repeated(ByteRuns& runs, const std::uint8_t* block, std::uint64_t nbyte
 }
 
 void* host(std::uint64_t address) { return reinterpret_cast<void*>(address); }
+
+template <typename Run>
+void each_row(const DataItem& item, Run run) {
+  each_run(item.address, item.nbytes, item.row_bytes, item.pitch, run);
+}
+
+void add_rows(ByteRuns& runs, const DataItem& item) {
+  each_row(item, [&](std::uint64_t address, std::uint64_t nbytes) { runs.add(host(address), nbytes); });
+}
 
 }  // namespace
 
@@ -100,7 +109,7 @@ Result<bool> ServedStream::advance() {
       if (buffered().size() < kDataRequestHeadBytes) return receive_more();
       return take_head();
     case State::kItems:
-      if (buffered().size() < head_.items * kDataItemBytes) return receive_more();
+      if (buffered().size() < head_.items_bytes()) return receive_more();
       return take_items();
     case State::kPayload: return receive_payload();
     case State::kReply: return send_reply();
@@ -130,7 +139,7 @@ Result<bool> ServedStream::take_head() {
 }
 
 Result<bool> ServedStream::take_items() {
-  const std::size_t nbytes = head_.items * kDataItemBytes;
+  const std::size_t nbytes = head_.items_bytes();
   ONESIDED_TRY_ASSIGN(items, decode_data_items(head_, buffered().first(nbytes)));
   in_begin_ += nbytes;
   items_ = std::move(items);
@@ -154,7 +163,7 @@ bool ServedStream::acquire_all() {
   holds_.resize(items_.size());
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (results_[i] != Status::kSuccess) continue;
-    auto hold = memory_.acquire(items_[i].key, items_[i].address, items_[i].nbytes, op);
+    auto hold = memory_.acquire(items_[i].key, items_[i].address, items_[i].span(), op);
     if (hold) {
       holds_[i] = std::move(*hold);
     } else {
@@ -195,16 +204,17 @@ void ServedStream::stage_read() {
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (results_[i] != Status::kSuccess) continue;
     const auto& item = items_[i];
-    if (holds_[i].device() == nullptr) {
-      if (!copy_unless_it_faults(to, host(item.address), item.nbytes)) {
-        results_[i] = Status::kStale;
-        continue;
+    auto* next = to;
+    each_row(item, [&](std::uint64_t address, std::uint64_t nbytes) {
+      if (results_[i] != Status::kSuccess) return;
+      if (holds_[i].device() == nullptr) {
+        if (!copy_unless_it_faults(next, host(address), nbytes)) results_[i] = Status::kStale;
+      } else if (const auto copied = holds_[i].device()->copy_to_host(next, host(address), nbytes); !copied) {
+        results_[i] = copied.error().status();
       }
-    } else if (const auto copied = holds_[i].device()->copy_to_host(to, host(item.address), item.nbytes); !copied) {
-      results_[i] = copied.error().status();
-      continue;
-    }
-    to += item.nbytes;
+      next += nbytes;
+    });
+    if (results_[i] == Status::kSuccess) to = next;
   }
   holds_.clear();
 }
@@ -220,7 +230,7 @@ void ServedStream::aim_reply() {
     runs_.add(staging_.data(), payload_bytes_);
   } else {
     for (std::size_t i = 0; i < items_.size(); ++i) {
-      if (results_[i] == Status::kSuccess) runs_.add(host(items_[i].address), items_[i].nbytes);
+      if (results_[i] == Status::kSuccess) add_rows(runs_, items_[i]);
     }
   }
   runs_.add(tail_bytes_.data(), tail_bytes_.size());
@@ -294,7 +304,7 @@ void ServedStream::aim_payload() {
   } else {
     for (std::size_t i = 0; i < items_.size(); ++i) {
       if (results_[i] == Status::kSuccess) {
-        runs_.add(host(items_[i].address), items_[i].nbytes);
+        add_rows(runs_, items_[i]);
       } else {
         add_repeated(runs_, discard_buffer(), items_[i].nbytes);
       }
@@ -364,12 +374,16 @@ void ServedStream::unload_staging() {
   for (std::size_t i = 0; i < items_.size(); ++i) {
     const auto& item = items_[i];
     if (results_[i] == Status::kSuccess) {
-      if (holds_[i].device() == nullptr) {
-        if (!copy_unless_it_faults(host(item.address), from, item.nbytes)) results_[i] = Status::kStale;
-      } else if (const auto copied = holds_[i].device()->copy_from_host(host(item.address), from, item.nbytes);
-                 !copied) {
-        results_[i] = copied.error().status();
-      }
+      const std::uint8_t* next = from;
+      each_row(item, [&](std::uint64_t address, std::uint64_t nbytes) {
+        if (results_[i] != Status::kSuccess) return;
+        if (holds_[i].device() == nullptr) {
+          if (!copy_unless_it_faults(host(address), next, nbytes)) results_[i] = Status::kStale;
+        } else if (const auto copied = holds_[i].device()->copy_from_host(host(address), next, nbytes); !copied) {
+          results_[i] = copied.error().status();
+        }
+        next += nbytes;
+      });
     }
     from += item.nbytes;
   }

@@ -84,6 +84,7 @@ class TcpLink final : public QueueLink {
  public:
   explicit TcpLink(std::shared_ptr<LinkCore> core) : core_(std::move(core)) {}
   ~TcpLink() override { core_->close(); }
+  bool takes_rows() const override { return true; }
   void post(std::shared_ptr<const Batch> batch) override { core_->post(std::move(batch)); }
   void cancel(const Batch& batch, Error why) override { core_->cancel(batch, why); }
   bool help(const Batch& batch) override { return core_->help(batch); }
