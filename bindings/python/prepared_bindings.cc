@@ -42,7 +42,7 @@ class IndexArgument {
       PyErr_Clear();
       raise_invalid(fmt::format("{} indices: expected an array or a list of integers", side));
     }
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
+    const Py_ssize_t count = PySequence_Size(list.ptr());
     numbers_.reserve(static_cast<std::size_t>(count));
     for (Py_ssize_t i = 0; i < count; ++i) numbers_.push_back(number_at(list, i, side));
     indices_ = std::span<const std::int64_t>(numbers_);
@@ -51,7 +51,8 @@ class IndexArgument {
 
  private:
   static std::int64_t number_at(const nb::object& list, Py_ssize_t place, const char* side) {
-    const auto number = nb::steal(PyNumber_Index(PySequence_Fast_GET_ITEM(list.ptr(), place)));
+    const auto entry = nb::steal(PySequence_GetItem(list.ptr(), place));
+    const auto number = nb::steal(entry.is_valid() ? PyNumber_Index(entry.ptr()) : nullptr);
     const long long value = number.is_valid() ? PyLong_AsLongLong(number.ptr()) : -1;
     if (PyErr_Occurred()) {
       PyErr_Clear();

@@ -81,24 +81,24 @@ std::vector<std::uint64_t> rows_of(nb::handle rows, std::size_t columns, std::si
   const auto list = tuple_of(rows.ptr(), [&] {
     return fmt::format("expected a list of tuples ({}) or an N x {} array of uint64", what, columns);
   });
-  const Py_ssize_t count = PyTuple_GET_SIZE(list.ptr());
+  const Py_ssize_t count = PyTuple_Size(list.ptr());
   const auto wide = static_cast<Py_ssize_t>(columns + more);
   for (Py_ssize_t i = 0; more > 0 && i < count; ++i) {
-    PyObject* row = PyTuple_GET_ITEM(list.ptr(), i);
-    const bool is_wide = (PyTuple_CheckExact(row) && PyTuple_GET_SIZE(row) == wide) ||
-                         (PyList_CheckExact(row) && PyList_GET_SIZE(row) == wide);
+    PyObject* row = PyTuple_GetItem(list.ptr(), i);
+    const bool is_wide = (PyTuple_CheckExact(row) && PyTuple_Size(row) == wide) ||
+                         (PyList_CheckExact(row) && PyList_Size(row) == wide);
     if (is_wide) width = columns + more;
   }
   std::vector<std::uint64_t> words;
   words.reserve(static_cast<std::size_t>(count) * width);
   for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* row = PyTuple_GET_ITEM(list.ptr(), i);
+    PyObject* row = PyTuple_GetItem(list.ptr(), i);
     const auto expected = [&] { return fmt::format("item {}: expected ({})", i, what); };
     const auto tuple = PyTuple_CheckExact(row) ? nb::borrow(row) : tuple_of(row, expected);
-    const auto given = static_cast<std::size_t>(PyTuple_GET_SIZE(tuple.ptr()));
+    const auto given = static_cast<std::size_t>(PyTuple_Size(tuple.ptr()));
     if (given != columns && given != width) raise_invalid(expected());
     for (std::size_t k = 0; k < given; ++k)
-      words.push_back(number_of(PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(k)), i, what));
+      words.push_back(number_of(PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(k)), i, what));
     words.resize(words.size() + width - given);
   }
   return words;

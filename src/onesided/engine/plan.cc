@@ -107,7 +107,7 @@ Result<void> resolve_all_remote(Peer& peer, const TransferList& list, Deadline d
     missing = still;
   }
   if (!missing) return {};
-  if (auto gone = peer.gone()) return *gone;
+  if (auto reason = peer.unusable_reason()) return *reason;
   TransferItem item = list.items[*missing];
   if (!list.rows.empty()) {
     const RowShape shape = list.rows[*missing];
@@ -172,12 +172,6 @@ Result<void> resolve_own(Registry& registry, Op op, const TransferList& list, Pl
   return {};
 }
 
-bool continues(const Move& before, const Move& after) {
-  return before.contiguous() && after.contiguous() && before.local + before.nbytes == after.local &&
-         before.remote + before.nbytes == after.remote && before.region == after.region &&
-         before.device == after.device;
-}
-
 void merge_neighbours(std::vector<Move>& moves) {
   std::size_t kept = 0;
   for (std::size_t i = 1; i < moves.size(); ++i) {
@@ -220,8 +214,9 @@ Result<void> choose_links(Peer& peer, const std::vector<RegionTraits>& traits, s
 }  // namespace
 
 bool continues(const Move& before, const Move& after) {
-  return before.local + before.nbytes == after.local && before.remote + before.nbytes == after.remote &&
-         before.region == after.region && before.item + before.items == after.item && before.device == after.device;
+  return before.contiguous() && after.contiguous() && before.local + before.nbytes == after.local &&
+         before.remote + before.nbytes == after.remote && before.region == after.region &&
+         before.item + before.items == after.item && before.device == after.device;
 }
 
 Error no_link(const Peer& peer, const RegionTraits& traits, std::uint64_t remote_address) {
