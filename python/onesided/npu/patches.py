@@ -142,8 +142,9 @@ def _use_mem_pool(extension: ModuleType, original: Callable[..., Any]) -> Callab
     import torch_npu
     from torch_npu.npu.utils import _get_device_index
 
-    # From 2.13 on torch_npu's own use_mem_pool() routes this thread's allocations; earlier every thread's.
-    by_thread = hasattr(torch_npu._C, "_npu_beginAllocateCurrentThreadToPool")
+    # From 2.13 on torch_npu's own use_mem_pool() routes this thread's allocations; earlier every thread's. (2.10 has the
+    # function for it, and does not use it.)
+    by_thread = extension.tells_captures
 
     @contextlib.contextmanager
     def use_mem_pool(pool: Any, device: Any = None, all_threads: bool = False) -> Iterator[None]:
