@@ -24,6 +24,7 @@ class Request {
 
   Request& count(std::uint64_t count) {
     request_.signature.count = count;
+    (void)bytes(count);
     return *this;
   }
   Request& reduction(std::int32_t op) {
@@ -39,12 +40,12 @@ class Request {
   // Elements.
   Request& source(const void* address, std::uint64_t count) {
     request_.source = static_cast<const std::byte*>(address);
-    request_.source_bytes = count * size_;
+    request_.source_bytes = bytes(count);
     null_ = null_ || (!address && count != 0);
     return *this;
   }
   Request& part(std::uint32_t peer, std::uint64_t offset, std::uint64_t count) {
-    request_.parts[peer] = {offset * size_, count * size_};
+    request_.parts[peer] = {bytes(offset), bytes(count)};
     return *this;
   }
   Request& same_part_for_all(std::uint64_t count) {
@@ -55,13 +56,13 @@ class Request {
     if (request_.takes.empty()) request_.takes.resize(group_->ranks());
     // The vendor's declarations say const where memory is written.
     auto* to = static_cast<std::byte*>(const_cast<void*>(base));  // NOLINT
-    request_.takes[peer] = {to + offset * size_, count * size_, true};
+    request_.takes[peer] = {to + bytes(offset), bytes(count), true};
     null_ = null_ || (!base && count != 0);
     return *this;
   }
   Request& reduced(void* to, std::uint64_t count) {
     request_.reduced = static_cast<std::byte*>(to);
-    request_.reduced_bytes = count * size_;
+    request_.reduced_bytes = bytes(count);
     null_ = null_ || (!to && count != 0);
     return *this;
   }
@@ -71,6 +72,7 @@ class Request {
     if (!root_fits_)
       return refuse(kPara, "{}: root {} is not in {}", function_, request_.signature.root, group_->name());
     if (null_) return refuse(kPtr, "{}: null pointer", function_);
+    if (too_large_) return refuse(kPara, "{}: a count or offset above {} elements", function_, kMaxElements);
     const std::int32_t op = request_.signature.reduce;
     if (reduces_ && !reducible(request_.signature.data_type, op)) {
       return refuse(kNotSupport, "{}: {} of {} does not exist", function_, reduce_name(op),
@@ -82,6 +84,11 @@ class Request {
   }
 
  private:
+  std::uint64_t bytes(std::uint64_t count) {
+    too_large_ = too_large_ || count > kMaxElements;
+    return too_large_ ? 0 : count * size_;
+  }
+
   const char* function_;
   const Group& group_;
   const std::uint64_t size_;
@@ -89,6 +96,7 @@ class Request {
   bool reduces_ = false;
   bool root_fits_ = true;
   bool null_ = false;
+  bool too_large_ = false;
 };
 
 std::uint64_t number_at(const void* numbers, std::uint32_t at) {

@@ -8,6 +8,9 @@
 
 namespace onesided::sim::hccl {
 
+// Far above what any device holds, and small enough that bytes of all ranks can be added up.
+inline constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 44;
+
 // 0: no such type.
 std::uint64_t element_bytes(std::int32_t data_type);
 // "fp16"; "unknown type" for others.

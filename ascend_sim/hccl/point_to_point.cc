@@ -161,6 +161,7 @@ Code issue_messages(const std::shared_ptr<Communicator>& group, const std::vecto
     }
     const std::uint64_t size = element_bytes(message.data_type);
     if (size == 0) return refuse(kPara, fmt::format("there is no data type {}", message.data_type));
+    if (message.count > kMaxElements) return refuse(kPara, fmt::format("{} elements are too many", message.count));
     const Result<void> held =
         hold.add(message.send ? "memory to send" : "memory to receive into", message.buffer, message.count * size);
     if (!held.ok()) return refuse(kPara, held.error().text());
