@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/stack.h>
@@ -71,6 +72,15 @@ Results transpose_batch_matmul(Arguments& arguments) {
   const auto order = arguments.integers("perm_y");
   arguments.refuse_others();
   return {permuted(at::bmm(left, right), order).to(x.scalar_type()).contiguous()};
+}
+
+// C += transpose(x) * weight, accumulated in float32: how gradients of a linear layer are summed.
+Results matmul_add(Arguments& arguments) {
+  const at::Tensor x = arguments.tensor("x").to(at::kFloat);
+  const at::Tensor weight = arguments.tensor("weight").to(at::kFloat);
+  arguments.tensor("C").add_(at::mm(x.transpose(0, 1), weight));
+  arguments.refuse_others();
+  return {};
 }
 
 }  // namespace onesided::sim

@@ -49,6 +49,7 @@ void install_of_torch_npu() {
 // The operators that torch_npu takes from the Ascend Transformer Boost library.
 void install_of_transformer_boost() {
   auto* library = new torch::Library(torch::Library::IMPL, "atb", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  put<matmul_add>(*library, "_npu_matmul_add_fp32");
   put<rotary_embedding>(*library, "_npu_rotary_embedding");
   put<reshape_and_cache>(*library, "_npu_reshape_and_cache");
   put<reshape_and_cache_one>(*library, "_npu_reshape_and_cache_siso");

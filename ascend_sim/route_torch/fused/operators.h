@@ -18,6 +18,7 @@ Results rms_norm(Arguments& arguments);
 Results add_rms_norm(Arguments& arguments);
 Results swiglu(Arguments& arguments);
 Results format_cast(Arguments& arguments);
+Results matmul_add(Arguments& arguments);
 Results transpose_batch_matmul(Arguments& arguments);
 
 Results rotary_mul(Arguments& arguments);
