@@ -1,0 +1,90 @@
+// torch_npu's compiler (torchair) is linked against the graph engine and loads only where all of these exist: frameworks
+// import it even when they never compile a graph. Graphs are not simulated: each of these throws, and says so.
+//
+// The names are those that torchair imports, the same from torch_npu 2.6 to 2.14. They are C++ functions of classes that
+// are not declared here, hence the mangled names.
+#include <stdexcept>
+
+extern "C" {
+
+[[noreturn]] void onesided_sim_no_graph_engine() {
+  throw std::runtime_error(
+      "the simulated Ascend runtime has no graph engine: run in eager mode (torch.compile and graph modes off)");
+}
+
+#define ONESIDED_SIM_NO_GRAPH(symbol) \
+  __attribute__((alias("onesided_sim_no_graph_engine"), visibility("default"))) void symbol()
+
+ONESIDED_SIM_NO_GRAPH(_ZN2ge10GEFinalizeEv);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge10TensorDesc11SetDataTypeENS_8DataTypeE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge10TensorDesc12SetPlacementENS_9PlacementE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge10TensorDesc14SetOriginShapeERKNS_5ShapeE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge10TensorDesc15SetOriginFormatENS_6FormatE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge10TensorDesc9SetFormatENS_6FormatE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge10TensorDescC1Ev);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge12GEInitializeERKSt3mapINS_12AscendStringES1_St4lessIS1_ESaISt4pairIKS1_S1_EEE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge13GEGetErrorMsgEv);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge13GetFormatNameENS_6FormatE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge15OperatorFactory14CreateOperatorEPKcS2_);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge15OperatorFactory9IsExistOpEPKc);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge17GEGetWarningMsgV2Ev);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge5Graph28LoadFromSerializedModelArrayEPKvm);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge5Graph8CopyFromERKS0_);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge5GraphC1EPKc);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge5ShapeC1ERKSt6vectorIlSaIlEE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor11SetDataTypeERKNS_8DataTypeE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor11SetShapeDimEml);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor12SetPlacementERKNS_9PlacementE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor13SetTensorDescERKNS_10TensorDescE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor14SetShapeDimNumEm);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor17SetOriginShapeDimEml);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor20SetOriginShapeDimNumEm);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor7GetDataEv);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor7SetDataEPhmRKSt8functionIFvS1_EE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor9ResetDataEPhmRKSt8functionIFvS1_EE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor9ResetDataEv);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6Tensor9SetFormatERKNS_6FormatE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge6TensorC1Ev);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session11RemoveGraphEj);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session12CompileGraphEj);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session23GetCompiledGraphSummaryEj);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session23RunGraphWithStreamAsyncEjPvRKSt6vectorINS_6TensorESaIS3_EERS5_);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session23SetGraphConstMemoryBaseEjPKvm);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session28UpdateGraphFeatureMemoryBaseEjPKvm);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session30SetGraphFixedFeatureMemoryBaseEjPKvm);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session39UpdateGraphRefreshableFeatureMemoryBaseEjPKvm);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session8AddGraphEjRKNS_5GraphERKSt3mapINS_12AscendStringES5_St4lessIS5_ESaISt4pairIKS5_S5_EEE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session8RunGraphEjRKSt6vectorINS_6TensorESaIS2_EERS4_);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7SessionC1ERKSt3mapINS_12AscendStringES2_St4lessIS2_ESaISt4pairIKS2_S2_EEE);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge7SessionD1Ev);
+ONESIDED_SIM_NO_GRAPH(_ZN2ge8Operator15UpdateInputDescEPKcRKNS_10TensorDescE);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge10TensorDesc11GetDataTypeEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge10TensorDesc12GetPlacementEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge10TensorDesc8GetShapeEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge10TensorDesc9GetFormatEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge20CompiledGraphSummary15GetOutputDtypesERSt6vectorINS_8DataTypeESaIS2_EE);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge20CompiledGraphSummary15GetOutputShapesERSt6vectorINS_5ShapeESaIS2_EE);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge20CompiledGraphSummary18GetConstMemorySizeERm);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge20CompiledGraphSummary20GetFeatureMemorySizeERm);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge20CompiledGraphSummary25GetFixedFeatureMemorySizeERm);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge20CompiledGraphSummary31GetFeatureMemoryBaseRefreshableERb);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge20CompiledGraphSummary8IsStaticEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge5GNode7GetTypeERNS_12AscendStringE);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge5Graph10SaveToFileEPKc);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge5Graph11GetAllNodesEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge5Shape7GetDimsEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor11GetDataTypeEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor11GetShapeDimEm);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor12GetPlacementEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor13GetTensorDescEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor14GetShapeDimNumEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor20GetOriginShapeDimNumEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor7GetDataEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor9GetFormatEv);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge7Session25RegisterExternalAllocatorEPKvSt10shared_ptrINS_9AllocatorEE);
+ONESIDED_SIM_NO_GRAPH(_ZNK2ge8Operator25GetAllIrAttrNamesAndTypesERSt3mapINS_12AscendStringES2_St4lessIS2_ESaISt4pairIKS2_S2_EEE);
+
+// Of libhccl, which only the compiler asks for it.
+ONESIDED_SIM_NO_GRAPH(HcclSetConfig);
+
+}  // extern "C"
