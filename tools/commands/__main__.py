@@ -60,7 +60,9 @@ def test(arguments: Sequence[str]) -> int:
     with CheckoutLock() as lock:
         set_up(lock, "test")
         if options.frameworks:
-            return suite.report([(one.name, frameworks.run(one, options.pytest_arguments)) for one in frameworks.FRAMEWORKS])
+            return suite.report(
+                [(one.name, frameworks.run(one, options.pytest_arguments)) for one in frameworks.FRAMEWORKS]
+            )
         if options.pytest_arguments:
             return suite.report([("Python and process tests", suite.run_pytest(options.pytest_arguments))])
         return suite.run(options.all)
