@@ -226,7 +226,6 @@ class Reader {
         },
         1e-3, 9);
     measure_many_items();
-    measure_prepared();
     measure_small_beside_huge();
     measure_idle();
   }
@@ -315,36 +314,6 @@ class Reader {
                (whole[2] - raw[2]) / 1e5, (whole[0] - raw[0]) / 1e5);
     fmt::print("{{\"extra\": \"items_100k_submit_ms\", \"median\": {:.4f}, \"best\": {:.4f}}}\n", submit[2] / 1e3,
                submit[0] / 1e3);
-  }
-
-  // Submission by index: 1,024 scattered blocks of 64 KiB, as a KV cache moves them.
-  void measure_prepared() {
-    constexpr std::uint64_t kBlock = 64 * kKiB;
-    constexpr std::size_t kIndices = 1024;
-    if (owner_.nbytes < kBlock * kIndices) return;
-    std::vector<PreparedList::Address> ours, theirs;
-    for (std::uint64_t i = 0; i < owner_.nbytes / kBlock; ++i) {
-      ours.emplace_back(address_of(target_ + i * kBlock), kBlock);
-      theirs.emplace_back(owner_.shared + i * kBlock, kBlock);
-    }
-    auto& engine = *engines_[0];
-    const auto local = need(engine.prepare_local(ours));
-    const auto remote = need(engine.prepare_remote(owner_.engines[0], theirs));
-    std::vector<std::uint32_t> to(ours.size()), from(ours.size());
-    for (std::uint32_t i = 0; i < to.size(); ++i) to[i] = from[i] = i;
-    std::vector<double> ns;
-    for (int i = 0; i < 15; ++i) {
-      std::shuffle(to.begin(), to.end(), random_);
-      std::shuffle(from.begin(), from.end(), random_);
-      const auto start = Clock::now();
-      const auto transfer = need(engine.transfer(Op::kRead, *local, std::span<const std::uint32_t>(to.data(), kIndices),
-                                                 *remote, std::span<const std::uint32_t>(from.data(), kIndices)));
-      ns.push_back(std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kIndices);
-      (void)transfer->wait(Deadline::never());
-    }
-    std::sort(ns.begin(), ns.end());
-    fmt::print("{{\"extra\": \"prepared_1024_submit_ns_per_item\", \"median\": {:.4f}, \"best\": {:.4f}}}\n",
-               ns[ns.size() / 2], ns[0]);
   }
 
   void measure_small_beside_huge() {

@@ -101,7 +101,8 @@ def run(
     words = " ".join(
         f"{key}={value}" for key, value in {"HOME": "/tmp", "PATH": "/usr/bin:/bin", **(settings or {})}.items()
     )
-    lines.append(f'exec chroot $root /usr/bin/env -i {words} "$@"')
+    # A session of its own: the group of a process from outside the namespace has no number that Ray could signal.
+    lines.append(f'exec setsid --wait chroot $root /usr/bin/env -i {words} "$@"')
     namespaces = ["--mount", "--pid", "--fork", "--kill-child"]
     if root.architecture == "arm64":
         namespaces += ["--user", "--map-root-user"]

@@ -4,19 +4,18 @@ A version that ./do matrix keeps is used from there."""
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import sys
 import zipfile
 from pathlib import Path
 
+from . import versions
 from .cache import cache_folder, pip_step
 from .paths import VENV
 
-# torch_npu: torch. One of each minor version: what is built for it serves its post releases.
-VERSIONS = {
-    "2.7.1.post2": "2.7.1", "2.8.0": "2.8.0", "2.9.0": "2.9.0", "2.10.0.post4": "2.10.0", "2.11.0.post3": "2.11.0",
-    "2.12.0.post3": "2.12.0", "2.13.0": "2.13.0", "2.14.0": "2.14.0",
-}  # fmt: skip
+# torch_npu: torch; one for each decorator that there is.
+VERSIONS = {one.decorator: one.torch for one in versions.VERSIONS}
 _LIBRARIES = ("torch/lib/libtorch_cpu.so", "torch/lib/libc10.so", "torch_npu/lib/libtorch_npu.so")
 _PARTS = ("torch/include/", "torch_npu/include/", "torch/version.py", "torch_npu/version.py", *_LIBRARIES)
 _TAGS = ("manylinux_2_28", "manylinux2014", "manylinux_2_17")
@@ -29,10 +28,11 @@ def _is_complete(folder: Path) -> bool:
 def _installed(version: str) -> Path | None:
     """A site-packages of this machine that holds the version."""
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for environment in (cache_folder("versions") / version, VENV):
-        folder = environment / "lib" / python / "site-packages"
-        stated = folder / "torch_npu" / "version.py"
-        if _is_complete(folder) and f"'{version}" in stated.read_text().replace('"', "'"):
+    for folder in (versions.find(version).packages, VENV / "lib" / python / "site-packages"):
+        if not _is_complete(folder):
+            continue
+        stated = re.search(r"__version__ = ['\"]([0-9a-z.]+)", (folder / "torch_npu" / "version.py").read_text())
+        if stated and stated[1] == version:
             return folder
     return None
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import roots, suite, tally, wheel
+from . import roots, suite, tally, versions, wheel
 from .cache import cache_folder, pip_step
 from .paths import ROOT
 from .problem import Problem
@@ -65,12 +65,10 @@ def in_root(name: str, wheels: Path, tests: Sequence[str], folders: Mapping[Path
 def beside_torch_npu(built: Path) -> Tally:
     """On Debian 12, with torch_npu and Ray beside it: a pool, an engine, a transfer."""
     wheels = dependencies(built, "3.11", "x86_64")
-    versions = cache_folder("versions")
-    site = Path("lib", "python3.11", "site-packages")
-    folders = {versions / TORCH_NPU / site: _TORCH, versions / "common-py311" / site: _COMMON}
-    for folder in folders:
-        if not folder.is_dir():
-            raise Problem(f"torch_npu {TORCH_NPU} is not in the cache ({folder} is missing); run ./do matrix first.")
+    version = versions.find(TORCH_NPU)
+    versions.require(version)
+    common = versions.cache_folder() / "common-py311" / "lib" / "python3.11" / "site-packages"
+    folders = {version.packages: _TORCH, common: _COMMON}
     return in_root("bookworm-amd64", wheels, ["wheel/with_torch_npu"], folders)
 
 
