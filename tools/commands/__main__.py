@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from . import apt, environment, frameworks, fuzz, lint, package, suite, torch_wheels, wheel
+from . import apt, environment, frameworks, fuzz, lint, matrix, package, suite, torch_wheels, wheel
 from .lock import CheckoutLock
 from .paths import BUILD, LOCK, LOG, PYTHON, ROOT, VENV
 from .problem import Problem
@@ -23,6 +23,7 @@ COMMANDS = {
     "bench": "measure, side by side with peers: alloc | transfer | ray | weights",
     "lint": "run the linters; --deep adds clang's thread-safety analysis and clang-tidy",
     "fuzz": "run the fuzzers; --seconds N each (60)",
+    "matrix": "try each version of torch_npu people run, on its real wheels (gigabytes in the cache)",
     "doctor": "say what this machine can do, and what to do about the rest",
     "wheel": "build the wheels that run on every Linux with glibc 2.28, for x86_64 and aarch64",
     "smoke-npu": "on a machine with NPUs: try every step there and write what to report",
@@ -164,7 +165,7 @@ def clean(arguments: Sequence[str]) -> int:
 
 RUN: dict[str, Callable[[Sequence[str]], int]] = {
     "demo": demo, "test": test, "bench": bench, "lint": run_lint, "fuzz": run_fuzz, "doctor": doctor,
-    "wheel": build_wheels, "smoke-npu": smoke_npu, "clean": clean,
+    "wheel": build_wheels, "matrix": matrix.main, "smoke-npu": smoke_npu, "clean": clean,
 }  # fmt: skip
 
 

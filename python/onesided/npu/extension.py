@@ -12,8 +12,19 @@ from typing import Any
 
 from onesided.npu import interface
 
-#: Versions of torch_npu that the project is tested with (./do matrix). Their post releases mostly share a build.
-TESTED = ("2.7.1", "2.8.0", "2.9.0", "2.10.0.post4", "2.10.0.post7", "2.11.0.post3", "2.12.0.post3", "2.13.0", "2.14.0")
+#: Versions of torch_npu whose allocator the decorator's source is written for; docs/versions.md says what was tried with each.
+KNOWN = (
+    "2.7.1",
+    "2.7.1.post2",
+    "2.8.0",
+    "2.9.0",
+    "2.10.0.post4",
+    "2.10.0.post7",
+    "2.11.0.post3",
+    "2.12.0.post3",
+    "2.13.0",
+    "2.14.0",
+)
 _PREFIX = "_torch_npu_"
 _CLASS = "c10_npu::NPUCachingAllocator::NpuCachingAllocator"
 _HOW_TO_BUILD = (
@@ -63,7 +74,7 @@ def candidates(torch_version: str, torch_npu_version: str, carried: Iterable[str
     likely = [build for build in carried if _minor(build) == torch_minor]
     if not likely:
         raise ImportError(
-            f"onesided.npu does not know torch_npu {torch_npu_version}: it is tested with {', '.join(TESTED)}, and this "
+            f"onesided.npu does not know torch_npu {torch_npu_version}: it knows {', '.join(KNOWN)}, and this "
             f"installation carries the decorator for {', '.join(carried) or 'none'}. Install one of these, or leave onesided.npu "
             f"alone: everything else of onesided works without it. {_HOW_TO_BUILD}"
         )
@@ -109,7 +120,7 @@ def _choose(torch_version: str, torch_npu_version: str, folder: Path) -> ModuleT
         reasons.append(f"not the build for {build}: {reason}")
     raise ImportError(
         f"no build of the decorator fits this torch_npu {torch_npu_version}, which is not the one that was published under "
-        f"this number or a post release with another layout ({'; '.join(reasons)}). Tested: {', '.join(TESTED)}. {_HOW_TO_BUILD}"
+        f"this number or a post release with another layout ({'; '.join(reasons)}). Known: {', '.join(KNOWN)}. {_HOW_TO_BUILD}"
     )
 
 
