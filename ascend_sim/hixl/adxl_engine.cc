@@ -1,4 +1,4 @@
-// Libllm_datadist.so: adxl::AdxlEngine, the name under which Mooncake and others find the engine.
+// libllm_datadist.so: adxl::AdxlEngine, the name under which Mooncake and others find the engine.
 #include <type_traits>
 
 #include "vendor_arguments.h"

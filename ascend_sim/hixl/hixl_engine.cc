@@ -1,4 +1,4 @@
-// Libcann_hixl.so: hixl::Hixl, the vendor's newer name for the engine, and the one our `ascend` transport loads.
+// libcann_hixl.so: hixl::Hixl, the vendor's newer name for the engine, and the one our `ascend` transport loads.
 #include "vendor_arguments.h"
 #include "vendor_engine.h"
 

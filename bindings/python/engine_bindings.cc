@@ -1,5 +1,5 @@
-// Onesided.Engine for Python, exactly the verbs of the core; transfers and their requests are in
-// transfer_bindings.cc. The interpreter lock is released wherever a call can wait or copy.
+// onesided.Engine for Python, with exactly the operations of the core; transfers and their requests are in
+// transfer_bindings.cc. A call that can block or copy releases the GIL.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -70,7 +70,7 @@ nb::bytes describe(const PyEngine& self, nb::handle ranges) {
 nb::list notifies_of(const PyEngine& self) {
   nb::list all;
   for (const auto& [name, message] : unwrap(self.engine->get_notifies())) {
-    // A name is text for us; what another program sent may not be.
+    // Names are text here, but another program may have sent other bytes.
     const auto text =
         nb::steal(PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape"));
     if (!text.is_valid()) throw nb::python_error();
@@ -97,7 +97,7 @@ void send_notify(const PyEngine& self, const std::string& remote_id, nb::str nam
 }
 
 void bind_values(nb::module_& module) {
-  nb::enum_<MemType>(module, "MemType", "Where memory lives.")
+  nb::enum_<MemType>(module, "MemType", "The kind of memory: host or device.")
       .value("HOST", MemType::kHost)
       .value("DEVICE", MemType::kDevice);
   nb::class_<Handle>(module, "MemHandle", "Registered memory, as register_mem() returned it.")
@@ -138,39 +138,43 @@ void bind_connections(EngineClass& engine) {
             unwrap(run_interruptibly(ms, [engine = self.engine, id, ms] { return engine->connect(id, ms); }));
           },
           "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
-          "Connects to the engine of that id. ALREADY_CONNECTED, TIMEOUT, NOT_CONNECTED (nobody listens there), "
-          "AUTH_FAILED, UNSUPPORTED (no transport reaches it), NOT_FOUND (no such host).")
+          "Connects to the engine with that id. Errors: ALREADY_CONNECTED, TIMEOUT, NOT_CONNECTED (no engine listens "
+          "there), AUTH_FAILED, UNSUPPORTED (no transport reaches it), NOT_FOUND (no such host).")
       .def(
           "disconnect", [](const PyEngine& self, const std::string& id) { unwrap(self.engine->disconnect(id)); },
           "remote_id"_a, nb::call_guard<Unlocked>(),
-          "Ends transfers under way with CANCELLED and the connection; returns when nothing moves. NOT_CONNECTED.")
+          "Ends unfinished transfers with CANCELLED and closes the connection; blocks until no byte can move. Error: "
+          "NOT_CONNECTED.")
       .def(
           "connect_async",
           [](const PyEngine& self, const std::string& id, TimeoutMs ms) { unwrap(self.engine->connect_async(id, ms)); },
           "remote_id"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs, nb::call_guard<Unlocked>(),
-          "Queues a connect: in order for one remote, side by side for several; see get_async_connect_status(). "
+          "Queues a connect. Operations for one remote run in order, those for different remotes concurrently; see "
+          "get_async_connect_status(). "
           "RESOURCE_EXHAUSTED.")
       .def(
           "disconnect_async",
           [](const PyEngine& self, const std::string& id) { unwrap(self.engine->disconnect_async(id)); }, "remote_id"_a,
-          nb::call_guard<Unlocked>(), "Queues a disconnect behind what is queued for that remote. RESOURCE_EXHAUSTED.")
+          nb::call_guard<Unlocked>(),
+          "Queues a disconnect after the queued operations for that remote. Error: RESOURCE_EXHAUSTED.")
       .def(
           "get_async_connect_status",
           [](const PyEngine& self, const std::string& id) {
             return unwrap(self.engine->async_connect_outcome(id)).status;
           },
-          "remote_id"_a, "TransferStatus of the latest connect_async or disconnect_async of that remote.")
+          "remote_id"_a, "The TransferStatus of the latest connect_async or disconnect_async of that remote.")
       .def(
           "get_async_connect_error",
           [](const PyEngine& self, const std::string& id) -> nb::object {
             const auto outcome = unwrap(self.engine->async_connect_outcome(id));
             return outcome.error ? make_engine_error(*outcome.error) : nb::none();
           },
-          "remote_id"_a, "Why it failed, as an EngineError, or None.")
+          "remote_id"_a, "The error of the latest connect_async or disconnect_async as an EngineError, or None.")
       .def("send_notify", &send_notify, "remote_id"_a, "name"_a, "msg"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
-           "Hands a named message (bytes) to the peer's engine and returns when it has it. NOTIFY_FAILED (its queue is "
-           "full), TIMEOUT, NOT_CONNECTED, PEER_LOST, PARAM_INVALID (above get_capability(\"MAX_NOTIFY_BYTES\")).")
-      .def("get_notifies", &notifies_of, "[(name, msg), ...] that have come, oldest first; does not block.");
+           "Sends a named message (bytes) and blocks until the peer's engine has received it. Errors: NOTIFY_FAILED "
+           "(its queue is full), TIMEOUT, NOT_CONNECTED, PEER_LOST, PARAM_INVALID (above "
+           "get_capability(\"MAX_NOTIFY_BYTES\")).")
+      .def("get_notifies", &notifies_of, "Received notifications as [(name, msg), ...], oldest first; does not block.");
 }
 
 void close(PyEngine& self) {
@@ -201,12 +205,12 @@ void bind_engine(nb::module_& module) {
   EngineClass engine(module, "Engine", nb::is_weak_referenceable(),
                      "One engine: a listener, registered memory, connections. Thread-safe.");
   engine
-      .def("__init__", &open, "local_engine"_a = "127.0.0.1", "options"_a = nb::none(),
-           "Listens on local_engine (\"ip\", \"ip:port\", \"[::1]:0\", \"host:port\"; port 0 or none: a free one) and "
-           "nowhere "
-           "else. options: a dict of str, docs/engine.md has them all. ADDR_IN_USE, PARAM_INVALID.")
+      .def(
+          "__init__", &open, "local_engine"_a = "127.0.0.1", "options"_a = nb::none(),
+          "Listens on local_engine (\"ip\", \"ip:port\", \"[::1]:0\", \"host:port\"; port 0 or none: a free one) and "
+          "on no other address. options: a dict of str; docs/engine.md lists them. Errors: ADDR_IN_USE, PARAM_INVALID.")
       .def_prop_ro(
-          "id", [](const PyEngine& self) { return self.engine->id(); }, "What peers pass to connect().")
+          "id", [](const PyEngine& self) { return self.engine->id(); }, "The id that peers pass to connect().")
       .def(
           "register_mem",
           [](PyEngine& self, nb::handle addr, nb::handle nbytes, nb::handle type) {
@@ -220,10 +224,10 @@ void bind_engine(nb::module_& module) {
             return Handle{handle};
           },
           "addr"_a, "nbytes"_a = nb::none(), "mem_type"_a = nb::none(),
-          "Lets peers READ and WRITE [addr, addr + nbytes) from now on, and transfers of ours use it. That memory "
-          "stays "
-          "yours: keep it alive until deregister_mem() returned. Instead of an address: a contiguous torch tensor, an "
-          "array, a host_pool() buffer; the engine keeps that object alive. The same range again gives the same "
+          "Allows peers to READ and WRITE [addr, addr + nbytes), and this engine's transfers to use it. The caller "
+          "owns the memory and keeps it alive until deregister_mem() has returned. Instead of an address: a contiguous "
+          "torch tensor, an array, a host_pool() buffer; the engine keeps that object alive. The same range again "
+          "gives the same "
           "handle, "
           "counted; another overlap is PARAM_INVALID. mem_type: \"host\" (the default), \"device\" or a MemType; "
           "device "
@@ -236,23 +240,26 @@ void bind_engine(nb::module_& module) {
             self.objects.let_go(handle.handle);
           },
           "handle"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
-          "Refuses the region to everybody and returns when nothing moves in or out of it. BUSY: somebody alive still "
-          "uses "
-          "it after timeout_ms; it stays refused, call again to wait on. NOT_FOUND: no such handle.")
-      .def("describe", &describe, "ranges"_a, "[(addr, nbytes), ...] as bytes that another engine can import.")
+          "Refuses new transfers of the region and blocks until no byte can move in or out of it. BUSY: the region is "
+          "still in use after timeout_ms; it accepts no new transfers, and another call waits again. NOT_FOUND: no "
+          "such handle.")
+      .def("describe", &describe, "ranges"_a, "Encodes [(addr, nbytes), ...] as bytes that another engine can import.")
       .def(
           "import_desc",
           [](const PyEngine& self, nb::bytes blob) {
             return unwrap(self.engine->import_desc({static_cast<const std::uint8_t*>(blob.data()), blob.size()}));
           },
-          "blob"_a, "What another engine described, as RemoteRegions. PARAM_INVALID: not such bytes.")
+          "blob"_a, "Decodes the bytes of another engine's describe() as RemoteRegions. PARAM_INVALID: not such bytes.")
       .def(
           "get_capability",
           [](const PyEngine& self, std::string_view name) { return unwrap(self.engine->capability(name)); }, "name"_a,
-          "A switch (1 or 0) or a limit; docs/engine.md lists the names. PARAM_INVALID: unknown name.")
+          "The value of a capability: a switch (1 or 0) or a limit; docs/engine.md lists the names. PARAM_INVALID: "
+          "unknown name.")
       .def("stats", &stats_of,
-           "A dict: regions, transfers under way, and of each peer which transports ran, bytes, and why not others.")
-      .def("close", &close, "Ends everything; returns when nothing moves and nobody can connect any more. Idempotent.")
+           "A dict: regions, unfinished transfers, and for each peer the transports in use with their bytes, and the "
+           "reasons why others are not used.")
+      .def("close", &close,
+           "Ends all transfers and connections; blocks until no byte can move and no peer can connect. Idempotent.")
       .def("__enter__", [](nb::object self) { return self; })
       .def("__exit__", [](PyEngine& self, nb::args) { close(self); });
   bind_connections(engine);

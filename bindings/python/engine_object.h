@@ -1,4 +1,4 @@
-// Onesided.Engine as Python owns it, for the bindings that build on an engine and must keep it alive.
+// onesided.Engine as a Python object, for the bindings that use an engine and must keep it alive.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,12 +13,12 @@
 
 namespace onesided::python {
 
-// Engines that are open when the interpreter ends are closed before its threads and statics go. Under the interpreter
-// lock.
+// Engines that are open when the interpreter ends are closed before its threads and static objects end. Requires the
+// GIL.
 using OpenEngines = std::set<std::weak_ptr<Engine>, std::owner_less<>>;
 OpenEngines& open_engines();
 
-// An engine as Python owns it. Others may hold it longer; they get CLOSED then.
+// An engine owned by Python. Other objects may hold it longer; after close() they get CLOSED.
 struct PyEngine {
   explicit PyEngine(std::unique_ptr<Engine> opened) : engine(std::move(opened)) { open_engines().insert(engine); }
   ~PyEngine() {
@@ -32,12 +32,12 @@ struct PyEngine {
 };
 
 using EngineClass = nanobind::class_<PyEngine>;
-// Transfer statuses, requests, descriptors; before the engine's methods.
+// Binds transfer statuses, requests and descriptors. Call it before the engine's methods are bound.
 void bind_transfer_values(nanobind::module_& module);
 void bind_prepared_list(nanobind::module_& module);
 // The methods of the engine that prepare lists and move ranges by index.
 void bind_prepared(EngineClass& engine);
-// The methods of the engine that move bytes.
+// Binds the engine's methods that move bytes.
 void bind_transfers(EngineClass& engine);
 
 }  // namespace onesided::python

@@ -1,4 +1,4 @@
-// Exceptions are born here and nowhere else: an Error of the core becomes onesided.EngineError with its status.
+// The only place that makes exceptions: an Error of the core becomes onesided.EngineError with its status.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,12 +22,12 @@ class RaisedError : public std::exception {
   Error error_;
 };
 
-// Raises EngineError PARAM_INVALID. With or without the interpreter lock.
+// Raises EngineError PARAM_INVALID. May be called with or without the GIL.
 [[noreturn]] inline void raise_invalid(std::string text) {
   throw RaisedError(Error(Status::kParamInvalid, std::move(text)));
 }
 
-// The value, or raises EngineError. With or without the interpreter lock.
+// Returns the value, or raises EngineError. May be called with or without the GIL.
 template <typename T>
 T unwrap(Result<T> result) {
   if (!result.ok()) throw RaisedError(result.error());
@@ -37,9 +37,9 @@ inline void unwrap(const Result<void>& result) {
   if (!result.ok()) throw RaisedError(result.error());
 }
 
-// An EngineError that is not raised: for errors that are looked at.
+// An EngineError that is not raised, for errors that are returned as values.
 nanobind::object make_engine_error(const Error& error);
-// Status, EngineError and their translation. First of all bindings.
+// Binds Status, EngineError and their translation. Must be called before all other bindings.
 void bind_errors(nanobind::module_& module);
 
 }  // namespace onesided::python

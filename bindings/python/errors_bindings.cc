@@ -9,7 +9,7 @@ namespace nb = nanobind;
 namespace onesided::python {
 namespace {
 
-// Lives as long as the interpreter: exceptions may be made while modules are being torn down.
+// Exists as long as the interpreter, because exceptions may be made while modules are destroyed.
 PyObject* engine_error_type = nullptr;
 
 }  // namespace
@@ -33,7 +33,7 @@ void bind_errors(nb::module_& module) {
 
   engine_error_type = PyErr_NewExceptionWithDoc(
       "onesided.EngineError",
-      "A call of the engine or a pool failed: `.status` says how, the text what, where and what to do.",
+      "A call of the engine or a pool failed: `.status` is the code; the text says what failed, where, and what to do.",
       PyExc_RuntimeError, nullptr);
   module.attr("EngineError") = nb::borrow(engine_error_type);
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {

@@ -1,6 +1,6 @@
-// A thread may come back from the core when the interpreter has begun to end. CPython before 3.14 then ends that
-// thread by unwinding its stack, which no C++ frame below expects: the process aborts. Ours sleeps instead, as CPython
-// itself does from 3.14 on.
+// Scopes that release or take the GIL. A thread may return from the core after the interpreter has begun to end.
+// CPython before 3.14 then unwinds the stack of that thread, which the C++ frames do not support: the process aborts.
+// These scopes block the thread instead, as CPython does from 3.14 on.
 #pragma once
 
 #include <cxxabi.h>
@@ -9,17 +9,17 @@
 
 namespace onesided::python {
 
-// Takes the interpreter lock by `take`; on a thread that the ending interpreter does not want back: never returns.
+// Takes the GIL by `take`. Never returns on a thread that the ending interpreter refuses.
 template <typename Take>
 void take_lock(Take take) noexcept {
   try {
     take();
   } catch (const abi::__forced_unwind&) {
-    while (true) ::pause();  // must not be left: the unwinding would go on
+    while (true) ::pause();  // must not be left, because the unwinding would continue
   }
 }
 
-// Lets go of the interpreter lock for a scope that waits or copies. Confined to a thread that holds the lock.
+// Releases the GIL for a scope that blocks or copies. Confined to a thread that holds the GIL.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -33,7 +33,7 @@ class Unlocked {
   PyThreadState* state_;
 };
 
-// Holds the interpreter lock for a scope, on any thread, whether or not it holds the lock already.
+// Holds the GIL for a scope, on any thread, whether or not it holds the GIL already.
 class Locked {
  public:
   Locked() {

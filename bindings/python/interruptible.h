@@ -1,4 +1,4 @@
-// A call that may wait for long must not keep a program from ending by Ctrl-C.
+// Makes long calls interruptible by Ctrl-C.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,12 @@ namespace onesided::python {
 
 using TimeoutMs = Engine::TimeoutMs;
 
-constexpr std::int64_t kSignalsMs = 200;  // so often a long wait looks for Ctrl-C
+constexpr std::int64_t kSignalsMs = 200;  // how often a long wait checks for Ctrl-C
 
 inline bool is_long(const TimeoutMs& timeout_ms) { return !timeout_ms || *timeout_ms > Engine::kDefaultTimeoutMs; }
 
-// Runs a call of the engine. One that may take long goes to a thread of its own, so that Ctrl-C ends the wait; the call
-// itself goes on then, to its own limit.
+// Runs a call of the engine. A call that may take long runs on a separate thread, so that Ctrl-C ends the wait; the
+// call itself then continues until its own limit.
 template <typename Call>
 auto run_interruptibly(const TimeoutMs& timeout_ms, Call call) {
   if (!is_long(timeout_ms)) {

@@ -35,7 +35,7 @@ std::uint64_t word_of(nb::handle value, const char* what) {
 MemoryArgument of_tensor(nb::handle tensor) {
   if (!nb::cast<bool>(tensor.attr("is_contiguous")()))
     raise_invalid(
-        "the tensor is not contiguous: its bytes are no single range; register tensor.contiguous(), or its storage");
+        "the tensor is not contiguous, so its bytes are not one range; register tensor.contiguous(), or its storage");
   const auto device = nb::cast<std::string>(tensor.attr("device").attr("type"));
   if (device != "cpu" && device != "npu")
     raise_invalid(fmt::format("a tensor on {}: only cpu and npu memory can be registered", device));
@@ -48,7 +48,7 @@ MemoryArgument of_object(nb::handle memory) {
   if (nb::hasattr(memory, "addr") && nb::hasattr(memory, "nbytes"))
     return {word_of(memory.attr("addr"), "addr"), word_of(memory.attr("nbytes"), "nbytes"), MemType::kHost,
             nb::borrow(memory)};
-  // A view that is held keeps resizable objects (bytearray, array.array) from moving their memory.
+  // Holding a view prevents resizable objects (bytearray, array.array) from moving their memory.
   auto view = nb::steal(PyMemoryView_FromObject(memory.ptr()));
   PyErr_Clear();
   if (!view.is_valid())
@@ -59,7 +59,7 @@ MemoryArgument of_object(nb::handle memory) {
   const auto address = reinterpret_cast<std::uint64_t>(buffer.buf);
   const auto nbytes = static_cast<std::uint64_t>(buffer.len);
   PyBuffer_Release(&buffer);  // the view holds the memory from here on
-  if (!is_one_range) raise_invalid("the array is not contiguous: its bytes are no single range");
+  if (!is_one_range) raise_invalid("the array is not contiguous, so its bytes are not one range");
   return {address, nbytes, MemType::kHost, std::move(view)};
 }
 
@@ -69,7 +69,7 @@ MemoryArgument MemoryArgument::from(nb::handle memory, nb::handle nbytes, nb::ha
   if (!nbytes.is_none())
     return {word_of(memory, "addr"), word_of(nbytes, "nbytes"), type.is_none() ? MemType::kHost : type_of(type),
             nb::none()};
-  if (PyLong_Check(memory.ptr())) raise_invalid("an address needs nbytes beside it");
+  if (PyLong_Check(memory.ptr())) raise_invalid("an address requires nbytes");
   auto argument = of_object(memory);
   if (!type.is_none() && type_of(type) != argument.type)
     raise_invalid(fmt::format("that memory is {}", argument.type == MemType::kHost ? "\"host\"" : "\"device\""));

@@ -1,4 +1,4 @@
-// The Python face of the core. Thin: conversions, the interpreter lock, and the birth of exceptions.
+// The Python module of the core: conversions, handling of the GIL, and exceptions.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string_view.h>
 
@@ -17,7 +17,8 @@ void bind_ray(nb::module_& module);
 
 NB_MODULE(_core, module) {
   module.doc() = "The C++ core of onesided.";
-  // Engines and buffers live until the process ends, in Ray's workers for example: no leak, and no text on stderr.
+  // Engines and buffers may exist until the process ends, for example in Ray's workers. This is not a leak and must not
+  // print to stderr.
   nb::set_leak_warnings(false);
   module.def("version", &onesided::version);
   onesided::python::bind_errors(module);

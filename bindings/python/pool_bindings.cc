@@ -1,5 +1,5 @@
 // Host memory for Python programs: single exportable buffers (host_pool) and a growing pool of them (HostPool).
-// Whoever holds a view holds the memory: close() can never pull it away from under an array or a tensor.
+// Each view keeps the memory alive, so close() never frees it while an array or a tensor uses it.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -23,7 +23,7 @@ using namespace nb::literals;
 namespace onesided::python {
 namespace {
 
-// What stands behind an address that Python sees; the memory goes back with the last of them.
+// The owner of memory whose address Python has; the memory is freed with the last reference.
 class HostMemory {
  public:
   virtual ~HostMemory() = default;
@@ -60,7 +60,7 @@ class PoolBlock final : public HostMemory {
 using HostMemoryPtr = std::shared_ptr<HostMemory>;
 using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
 
-// onesided.HostMemory. Confined by the interpreter lock.
+// onesided.HostMemory. Protected by the GIL.
 class PythonHostMemory {
  public:
   explicit PythonHostMemory(HostMemoryPtr memory) : memory_(std::move(memory)) {}
@@ -108,17 +108,16 @@ std::shared_ptr<Pool> make_pool(std::optional<std::uint64_t> alignment, std::uin
 }
 
 PythonHostMemory allocate(const std::shared_ptr<Pool>& pool, std::uint64_t nbytes) {
-  if (nbytes == 0) throw nb::value_error("0 bytes asked of a host pool");
+  if (nbytes == 0) throw nb::value_error("host_pool: nbytes must be greater than 0");
   const Unlocked unlocked;
   const Allocation block = unwrap(pool->allocate(nbytes));
   return PythonHostMemory(std::make_shared<PoolBlock>(pool, block.address, nbytes));
 }
 
 void bind_memory(nb::module_& module) {
-  nb::class_<PythonHostMemory>(
-      module, "HostMemory",
-      "Host memory that other processes can map. It goes back when this object is closed or gone "
-      "AND no array, memoryview or tensor over it is left.")
+  nb::class_<PythonHostMemory>(module, "HostMemory",
+                               "Host memory that other processes can map. It is freed when this object is closed or "
+                               "deleted AND no array, memoryview or tensor uses it.")
       .def_prop_ro("addr", &PythonHostMemory::address, "Address of the first byte.")
       .def_prop_ro("nbytes", &PythonHostMemory::nbytes)
       .def("numpy", &PythonHostMemory::numpy, "The bytes as a writable uint8 array, without a copy.")
@@ -129,7 +128,7 @@ void bind_memory(nb::module_& module) {
             return view(memory.numpy());
           },
           "The bytes as a writable memoryview, without a copy.")
-      .def("close", &PythonHostMemory::close, "Lets go. Views keep the memory; calling it again has no effect.")
+      .def("close", &PythonHostMemory::close, "Releases the memory, which existing views keep alive. Idempotent.")
       .def("__len__", &PythonHostMemory::nbytes)
       .def("__enter__", [](nb::object self) { return self; })
       .def("__exit__", [](PythonHostMemory& memory, nb::args) { memory.close(); });
@@ -144,17 +143,17 @@ void bind_pool(nb::module_& module) {
   const PoolOptions defaults;
   nb::class_<Pool>(
       module, "HostPool",
-      "A growing pool of exportable host memory: pre-faulted segments that are reused, announced to whoever "
-      "registers memory, and given back by trim(). alignment: of every buffer, the page of the host by default. "
+      "A growing pool of exportable host memory. Its pre-faulted segments are reused, announced to subscribers, and "
+      "freed by trim(). alignment: of every buffer, in bytes; by default the page of the host. "
       "Thread-safe.")
       .def(nb::new_(&make_pool), nb::kw_only(), "alignment"_a = nb::none(), "max_bytes"_a = 0,
            "preallocate_bytes"_a = 0, "segment_bytes"_a = defaults.segment_bytes,
            "segment_bytes_max"_a = defaults.segment_bytes_max, "gc_threshold"_a = 0.0)
       .def("allocate", &allocate, "nbytes"_a,
-           "HostMemory of nbytes, aligned; its block is reused when the last view of it is gone.")
+           "Aligned HostMemory of nbytes; its block is reused when its last view is deleted.")
       .def(
           "trim", [](Pool& pool) { return pool.trim(); }, nb::call_guard<Unlocked>(),
-          "Gives idle segments back to the system; returns their bytes.")
+          "Frees idle segments; returns their bytes.")
       .def("stats", [](Pool& pool) { return to_dict(pool.stats()); })
       .def("segments",
            [](Pool& pool) {
@@ -170,9 +169,9 @@ void bind_pool(nb::module_& module) {
             return pool.subscribe(std::move(listener));
           },
           "on_segment_added"_a.none(), "on_segment_dropped"_a.none(),
-          "Calls on_segment_added(segment) for each segment there is and will be, before its first block is handed "
+          "Calls on_segment_added(segment) for each existing and future segment, before its first block is handed "
           "out, "
-          "and on_segment_dropped(segment) before its memory goes back. Returns a number for unsubscribe().")
+          "and on_segment_dropped(segment) before its memory is freed. Returns a number for unsubscribe().")
       .def("unsubscribe", &Pool::unsubscribe, "subscription"_a, nb::call_guard<Unlocked>());
 }
 

@@ -1,5 +1,5 @@
-// Pools show themselves to Python twice (host pools in _core, aligned NPU pools in the torch_npu extension); their
-// statistics, segments and callbacks look the same in both.
+// Conversions of a pool's statistics, segments and callbacks, shared by the two Python modules with pools (host pools
+// in _core, aligned NPU pools in the torch_npu extension).
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -51,15 +51,15 @@ inline nb::dict to_dict(const PoolStats& stats) {
   return all;
 }
 
-// Two Python functions (or None) as a listener. Called on any thread, so it takes the interpreter lock itself; what
-// they raise is reported as unraisable, since the allocation under way can make no use of it.
+// Two Python functions (or None) as a listener. It is called on any thread, so it takes the GIL itself. Exceptions are
+// reported as unraisable, because the allocation in progress cannot handle them.
 class PythonSegmentListener final : public SegmentListener {
  public:
   PythonSegmentListener(nb::object added, nb::object dropped)
       : added_(std::move(added)), dropped_(std::move(dropped)) {}
   ~PythonSegmentListener() override {
     if (!nb::is_alive()) {
-      // The interpreter is gone; its objects went with it.
+      // The interpreter has ended, and its objects with it.
       (void)added_.release();
       (void)dropped_.release();
       return;

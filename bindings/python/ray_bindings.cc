@@ -1,5 +1,5 @@
-// The exchange (published objects, fetches) as Python's Ray transport drives it. Everything that may block lets go
-// of the interpreter lock; a fetch keeps its exchange alive.
+// Bindings of the exchange (published objects, fetches) for the Ray transport. Everything that may block releases the
+// GIL; a fetch keeps its exchange alive.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -32,7 +32,7 @@ std::vector<TensorSpan> to_spans(const nb::sequence& tensors) {
   spans.reserve(nb::len(tensors));
   for (const nb::handle tensor : tensors) {
     const auto fields = nb::cast<nb::tuple>(tensor);
-    if (fields.size() != 6) throw nb::value_error("a tensor is described by six numbers");
+    if (fields.size() != 6) throw nb::value_error("a tensor is described by exactly six numbers");
     const auto type = nb::cast<std::uint64_t>(fields[2]) ? MemType::kDevice : MemType::kHost;
     spans.push_back({.bytes = {nb::cast<std::uint64_t>(fields[0]), nb::cast<std::uint64_t>(fields[1]), type},
                      .whole = {nb::cast<std::uint64_t>(fields[3]), nb::cast<std::uint64_t>(fields[4]), type},
@@ -51,12 +51,12 @@ const char* name_of(FetchState state) {
   return "UNKNOWN";
 }
 
-// A fetch and the exchange it needs. A value; confined to nothing, as Fetch is.
+// A fetch and the exchange it needs. A value; thread-safe, as Fetch is.
 struct PyFetch {
   std::shared_ptr<Exchange> exchange;
   std::shared_ptr<Fetch> fetch;
 
-  // The last reference may stop a running READ: that must not hold the interpreter up.
+  // Dropping the last reference may stop a running READ, which must not hold the GIL.
   ~PyFetch() {
     if (!fetch) return;
     const Unlocked unlocked;
@@ -68,7 +68,7 @@ struct PyFetch {
   PyFetch& operator=(PyFetch&&) = delete;
 };
 
-// An exchange, and its engine for as long as it lives. Its end may deregister memory: not under the interpreter lock.
+// An exchange that keeps its engine alive. Its destruction may deregister memory, so it runs without the GIL.
 struct PyExchange {
   explicit PyExchange(std::shared_ptr<Exchange> made) : exchange(std::move(made)) {}
   PyExchange(const PyExchange&) = delete;
@@ -132,7 +132,8 @@ nb::dict exchange_stats(PyExchange& self) {
   return stats;
 }
 
-// Wakes up for signals (Ctrl-C must not wait for a transfer), not for the transfer: that wakes it at once.
+// Wakes up periodically for signals only (Ctrl-C must not wait for a transfer); the end of the transfer wakes it
+// immediately.
 const char* wait(const PyFetch& self, std::optional<std::int64_t> timeout_ms) {
   constexpr std::int64_t kSignalsMs = 200;
   const Deadline deadline = Deadline::after_ms(timeout_ms);
@@ -153,16 +154,16 @@ nb::object fetch_error(const PyFetch& self) {
 }
 
 void bind_fetch(nb::module_& module) {
-  nb::class_<PyFetch>(module, "Fetch", "One object on its way; made by Exchange.fetch().")
+  nb::class_<PyFetch>(module, "Fetch", "The fetch of one object; made by Exchange.fetch().")
       .def("wait", &wait, nb::arg("timeout_ms") = nb::none(),
-           "Blocks without polling until it has ended (DONE, FAILED, ABORTED) or the time is over (RUNNING).")
+           "Blocks without polling until it has ended (DONE, FAILED, ABORTED) or timeout_ms have passed (RUNNING).")
       .def(
           "abort",
           [](const PyFetch& self) {
             const Unlocked unlocked;
             self.fetch->abort();
           },
-          "Returns when the targets are quiet.")
+          "Blocks until no byte can be written into the targets.")
       .def_prop_ro("state", [](const PyFetch& self) { return name_of(self.fetch->state()); })
       .def_prop_ro("error", &fetch_error, "(status, text), or None.")
       .def_prop_ro("nbytes", [](const PyFetch& self) { return self.fetch->nbytes(); })
@@ -179,7 +180,7 @@ void bind_exchange(nb::module_& module) {
             const Unlocked unlocked;
             return self.exchange->objects().release(object_id);
           },
-          nb::arg("object_id"), "False when there is no such object (any more).")
+          nb::arg("object_id"), "Unpublishes the object. False if there is no such object.")
       .def(
           "find",
           [](PyExchange& self, const std::string& object_id) -> nb::object {
@@ -203,11 +204,11 @@ void bind_exchange(nb::module_& module) {
             const Unlocked unlocked;
             return self.exchange->fetches().abort(object_id);
           },
-          nb::arg("object_id"), "Aborts the fetches of the object that run now; how many there were.")
+          nb::arg("object_id"), "Aborts the running fetches of the object; returns their number.")
       .def("stats", &exchange_stats);
 }
 
-// A receive buffer for torch.frombuffer and the like: they keep it alive, and with it the memory.
+// A receive buffer for torch.frombuffer and the like, which keep it and its memory alive.
 struct PyBlock {
   ReceivePool::Block block;
 };
@@ -236,7 +237,7 @@ nb::list allocate(PyReceivePool& self, const std::vector<std::uint64_t>& sizes) 
 }
 
 void bind_receive_pool(nb::module_& module) {
-  nb::class_<PyBlock>(module, "ReceiveBlock", nb::type_slots(block_slots), "A writable buffer out of a ReceivePool.")
+  nb::class_<PyBlock>(module, "ReceiveBlock", nb::type_slots(block_slots), "A writable buffer from a ReceivePool.")
       .def_prop_ro("address",
                    [](const PyBlock& self) { return reinterpret_cast<std::uintptr_t>(self.block.address()); })
       .def_prop_ro("nbytes", [](const PyBlock& self) { return self.block.nbytes(); });
@@ -250,7 +251,7 @@ void bind_receive_pool(nb::module_& module) {
       .def("allocate", &allocate, nb::arg("sizes"), "One block for each size (> 0 bytes), or none at all.")
       .def(
           "trim", [](PyReceivePool& self) { return self.pool->trim(); }, nb::call_guard<Unlocked>(),
-          "Gives unused segments back to the system; bytes given back.")
+          "Frees unused segments; returns their bytes.")
       .def("stats", [](PyReceivePool& self) {
         const auto counts = self.pool->counts();
         nb::dict stats;
@@ -263,13 +264,14 @@ void bind_receive_pool(nb::module_& module) {
 }
 
 void bind_version_stamp(nb::module_& module) {
-  nb::class_<VersionStamp>(module, "VersionStamp", "Lets readers tell a whole version of some memory from a torn one.")
+  nb::class_<VersionStamp>(module, "VersionStamp",
+                           "Lets readers distinguish a complete version of some memory from a partly written one.")
       .def(nb::init<>())
       .def_prop_ro("address", [](const VersionStamp& self) { return reinterpret_cast<std::uintptr_t>(&self.words()); })
       .def_prop_ro("nbytes", [](const VersionStamp&) { return VersionStamp::kBytes; })
       .def_prop_ro("version", &VersionStamp::version)
-      .def("begin", &VersionStamp::begin, "Readers refuse what they read from now on.")
-      .def("end", &VersionStamp::end, "-> the new version; the memory is whole again.")
+      .def("begin", &VersionStamp::begin, "Starts an update: readers refuse data that they read from now on.")
+      .def("end", &VersionStamp::end, "Ends the update; returns the new version.")
       .def_static(
           "read", [](nb::bytes bytes) { return VersionStamp::parse({bytes.c_str(), bytes.size()}); }, nb::arg("bytes"),
           "The version in a copy of the stamp, or None while it is being written.");

@@ -1,4 +1,4 @@
-// Transfers for Python: what to move, the request that stands for it, and what became of it.
+// Transfers for Python: the items to move, the request, and its results.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -39,13 +39,13 @@ nb::object statuses(const PyEngine& self, nb::handle requests) {
     for (nb::handle entry : requests) {
       const Request* one = nullptr;
       if (!nb::try_cast(entry, one) || !one)
-        throw RaisedError(Error(Status::kNotFound, "the list holds something that is no request"));
+        throw RaisedError(Error(Status::kNotFound, "the list contains an object that is not a request"));
       all.append(status_or_raise(*one, self.engine));
     }
     return all;
   }
   throw RaisedError(
-      Error(Status::kNotFound, "not a request of this engine; expected what transfer_async returned, or a list of it"));
+      Error(Status::kNotFound, "not a request of this engine; expected a result of transfer_async, or a list of them"));
 }
 
 TransferStatus wait_for(const Request& request, TimeoutMs timeout_ms) {
@@ -58,9 +58,8 @@ TransferStatus wait_for(const Request& request, TimeoutMs timeout_ms) {
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (!deadline.passed()) continue;
-    const auto text =
-        fmt::format("the transfer is still under way after {} ms ({} of {} bytes)", timeout_ms.value_or(0),
-                    request.transfer->bytes_done(), request.transfer->bytes_total());
+    const auto text = fmt::format("the transfer is not finished after {} ms ({} of {} bytes)", timeout_ms.value_or(0),
+                                  request.transfer->bytes_done(), request.transfer->bytes_total());
     PyErr_SetString(PyExc_TimeoutError, text.c_str());
     throw nb::python_error();
   }
@@ -92,14 +91,14 @@ void transfer_sync(const PyEngine& self, std::string_view id, std::string_view o
 }
 
 void bind_request(nb::module_& module) {
-  nb::class_<Request>(module, "Request", "A transfer that was submitted. Its status becomes final exactly once.")
+  nb::class_<Request>(module, "Request", "A submitted transfer. Its status becomes final exactly once.")
       .def("status", [](const Request& self) { return self.transfer->status(); })
       .def("wait", &wait_for, "timeout_ms"_a = nb::none(),
-           "Blocks until the status is final and returns it. Raises TimeoutError when timeout_ms pass first; the "
-           "transfer goes on.")
+           "Blocks until the status is final and returns it. Raises TimeoutError if timeout_ms pass first; the "
+           "transfer continues.")
       .def(
           "cancel", [](const Request& self) { self.transfer->cancel(); }, nb::call_guard<Unlocked>(),
-          "Ends it early; returns when nothing moves any more. No-op on a finished request.")
+          "Ends it early; blocks until no byte of it can move. No-op on a finished request.")
       .def_prop_ro(
           "error",
           [](const Request& self) -> nb::object {
@@ -131,16 +130,16 @@ void bind_transfer_values(nb::module_& module) {
       .value("COMPLETED", TransferStatus::kCompleted)
       .value("TIMEOUT", TransferStatus::kTimeout)
       .value("FAILED", TransferStatus::kFailed);
-  nb::class_<ItemResult>(module, "ItemResult", "What became of one item of a request.")
+  nb::class_<ItemResult>(module, "ItemResult", "The result of one item of a request.")
       .def_ro("status", &ItemResult::status)
       .def_ro("bytes_done", &ItemResult::bytes_done)
       .def("__repr__", [](const ItemResult& r) {
         return fmt::format("ItemResult({}, {} bytes)", status_name(r.status), r.bytes_done);
       });
   nb::class_<BoundItems>(module, "BoundItems",
-                         "Items for one transfer, bound to the registrations they were described from.")
+                         "Items for one transfer, bound to the registrations from which they were described.")
       .def("__len__", [](const BoundItems& bound) { return bound.items.size(); });
-  nb::class_<RemoteRegions>(module, "RemoteRegions", "What another engine described.")
+  nb::class_<RemoteRegions>(module, "RemoteRegions", "The memory ranges that another engine described.")
       .def_prop_ro("engine_id", &RemoteRegions::engine_id)
       .def("__len__", [](const RemoteRegions& regions) { return regions.items().size(); })
       .def("__getitem__",
@@ -149,7 +148,7 @@ void bind_transfer_values(nb::module_& module) {
              return nb::make_tuple(regions.items()[item].address, regions.items()[item].nbytes);
            })
       .def("pairs", &bind_pairs, "pairs"_a,
-           "[(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async().");
+           "Binds [(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async().");
   bind_request(module);
   bind_prepared_list(module);
 }
@@ -157,12 +156,12 @@ void bind_transfer_values(nb::module_& module) {
 void bind_transfers(EngineClass& engine) {
   bind_prepared(engine);
   engine
-      .def(
-          "transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
-          "Moves all items: \"READ\" from the remote's memory into ours, \"WRITE\" the other way. descs: [(local_addr, "
-          "remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). On an error nothing moves "
-          "any "
-          "more: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory is gone), PEER_LOST, TIMEOUT.")
+      .def("transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a,
+           "timeout_ms"_a = Engine::kDefaultTimeoutMs,
+           "Moves all items and blocks until they have moved: \"READ\" from the remote's memory into the local memory, "
+           "\"WRITE\" in the other direction. descs: [(local_addr, remote_addr, nbytes), ...], an N x 3 array of "
+           "uint64, or RemoteRegions.pairs(). After an error no byte can move. Errors: NOT_CONNECTED, PARAM_INVALID "
+           "(names the item), STALE (that memory was deregistered), PEER_LOST, TIMEOUT.")
       .def(
           "transfer_async",
           [](const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {
@@ -172,10 +171,10 @@ void bind_transfers(EngineClass& engine) {
             return Request{unwrap(self.engine->transfer_async(id, which, items.list(), ms)), self.engine};
           },
           "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = nb::none(),
-          "As transfer_sync(), but returns a Request at once. The request ends TIMEOUT when timeout_ms pass first. "
-          "Errors of "
-          "the list are raised here; STALE gives a request that has FAILED.")
-      .def("get_transfer_status", &statuses, "request"_a, "TransferStatus of a request; of a list of them, a list.");
+          "As transfer_sync(), but returns a Request without waiting. If timeout_ms pass first, the request ends with "
+          "TIMEOUT. Errors of the list are raised here; STALE gives a request that has FAILED.")
+      .def("get_transfer_status", &statuses, "request"_a,
+           "The TransferStatus of a request, or a list of them for a list of requests.");
 }
 
 }  // namespace onesided::python

@@ -40,8 +40,8 @@ bool is_word(const ArrayView& array) {
   return array->itemsize == 8 && std::strlen(format) == 1 && std::strchr("QqLlNn", *format);
 }
 
-// A copy: reading the numbers may run code of the caller's, which may change the list. Raises what `expected` says, but
-// for an exception that iterating raised.
+// Copies the list, because reading the numbers may run the caller's code, which may change the list. Raises the error
+// of `expected`, except if iterating raised an exception.
 template <typename Text>
 nb::object tuple_of(PyObject* sequence, const Text& expected) {
   auto tuple = nb::steal(PySequence_Tuple(sequence));

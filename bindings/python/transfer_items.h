@@ -1,4 +1,5 @@
-// What to move comes as a list of tuples, as an array without a Python object per item, or bound to descriptors.
+// The items of a transfer as Python arguments: a list of tuples, an array without a Python object per item, or items
+// bound to descriptors.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,7 +11,7 @@
 
 namespace onesided::python {
 
-// An array's memory, if that is what was given. Under the interpreter lock; the memory lives as long as this does.
+// The memory of an array argument. Requires the GIL; keeps the memory alive.
 class ArrayView {
  public:
   ArrayView() = default;
@@ -19,7 +20,7 @@ class ArrayView {
   ~ArrayView() {
     if (is_open_) PyBuffer_Release(&buffer_);
   }
-  // False, and no exception set: it has no memory of this kind (PyBUF_...). `bytes` are no array.
+  // False, without an exception: the object has no memory of this kind (PyBUF_...). `bytes` are not an array.
   bool open(nanobind::handle object, int kind);
   const Py_buffer* operator->() const { return &buffer_; }
 
@@ -28,7 +29,7 @@ class ArrayView {
   bool is_open_ = false;
 };
 
-// The items of one call. An array is not copied: it is kept alive and must not change meanwhile.
+// The items of one call. An array is not copied: it is kept alive and must not change during the call.
 class ItemsArgument {
  public:
   // [(local, remote, nbytes), ...], an N x 3 array of 64-bit integers, or BoundItems. Raises EngineError PARAM_INVALID.

@@ -10,7 +10,7 @@ namespace onesided::torch_npu {
 namespace {
 
 thread_local std::optional<NextPool> next_pool;
-// An observer of out-of-memory must not hear of a failure that is cured a moment later.
+// Observers of out-of-memory must not be called for a failure that a retry resolves.
 thread_local bool oom_may_be_cured = false;
 
 int current_device() {
@@ -30,7 +30,7 @@ bool AlignedAllocator::installed() const { return npu_alloc::allocator.load() ==
 
 bool AlignedAllocator::install() {
   if (installed()) return false;
-  // T0: install | T1: allocates -> T1 sees the native allocator or a decorator whose native_ is set, both right.
+  // T0: install | T1: allocates -> T1 gets the native allocator or a decorator whose native_ is set; both are correct.
   native_.store(npu_alloc::allocator.load(), std::memory_order_release);
   for (auto& fraction : fractions_) fraction = kUnknownFraction;
   npu_alloc::allocator.store(this);
@@ -66,7 +66,8 @@ auto AlignedAllocator::with_native(Body body) -> decltype(body()) {
   auto result = with_our_cache(device, body);
   if (fraction_of(device) >= 1.0 || within_fraction_together(device)) [[likely]]
     return result;
-  // torch_npu counts its own bytes only. Over the limit together, our idle segments go first, then its own.
+  // torch_npu counts its own bytes only. If both together exceed the limit, this allocator's idle segments are freed
+  // first, then torch_npu's.
   if (give_way(device) && within_fraction_together(device)) return result;
   for (const bool last_try : {false, true}) {
     give_up(result);
@@ -129,8 +130,8 @@ bool AlignedAllocator::give_way(int device) {
   return freed != 0;
 }
 
-// In the four that follow the first line is rule 5 of the pools: without an aligned pool the vendor's code runs, at the
-// price of one load and one branch.
+// The first line of the next four functions is rule 5 of the pools: without an aligned pool the vendor's code runs, at
+// the cost of one load and one branch.
 c10::DataPtr AlignedAllocator::allocate(size_t nbytes) {
   if (!directory_.any()) [[likely]]
     return native()->allocate(nbytes);
@@ -150,7 +151,7 @@ c10::DataPtr AlignedAllocator::allocate(size_t nbytes) {
 c10::DataPtr AlignedAllocator::allocate_with_aligned(size_t nbytes, size_t aligned_kib) const {
   if (!directory_.any()) [[likely]]
     return native()->allocate_with_aligned(nbytes, aligned_kib);
-  // The interface says const, the native allocator casts it away too.
+  // The interface is const; the native allocator casts it away too.
   auto& self = const_cast<AlignedAllocator&>(*this);
   const auto native_way = [&] { return native()->allocate_with_aligned(nbytes, aligned_kib); };
   if (self.quiet()) return self.with_native(native_way);

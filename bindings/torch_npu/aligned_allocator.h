@@ -1,7 +1,7 @@
-// Torch_npu asks one replaceable object for all device memory. This one stands in front of the native allocator:
-// it serves what belongs to an aligned pool and forwards everything else, unchanged, so that without an aligned pool
-// the vendor's code runs. Every virtual that takes a pointer recognises ours: the native code would follow a null for
-// it.
+// A decorator of torch_npu's device allocator. torch_npu requests all device memory from one replaceable object. The
+// decorator serves allocations of aligned pools and forwards everything else unchanged, so without an aligned pool the
+// vendor's code runs. Every virtual function that takes a pointer recognises blocks of aligned pools, because the
+// native code would dereference null for them.
 #pragma once
 
 #include <array>
@@ -21,27 +21,28 @@
 
 namespace onesided::torch_npu {
 
-// What the Python MemPool says before it constructs the C++ one: the next pool this thread creates is aligned.
+// Set by the Python MemPool before it constructs the C++ one: the next pool that this thread creates is aligned.
 struct NextPool {
   PoolOptions options;
 };
 
-// The decorator. Internally synchronized, one per process, never destroyed: storages remember it as their allocator.
-// Rules for locks: torch_npu may call with locks of its own held; nothing of ours is held while it is called.
+// The decorator. Internally synchronized, one per process, never destroyed, because storages keep it as their
+// allocator. Rules for locks: torch_npu may call with its own locks held; no lock of this class is held while torch_npu
+// is called.
 class AlignedAllocator final : public CompleteAllocator {
  public:
   static AlignedAllocator& instance();
 
-  // Puts itself in front of the current allocator; false: it is there already.
+  // Replaces the current allocator and forwards to it. False: installed already.
   bool install();
-  // Puts the native allocator back. FAILED with what still needs us: aligned pools, or their blocks.
+  // Restores the native allocator. FAILED, with the aligned pools or blocks that are still in use.
   Result<void> uninstall();
   bool installed() const;
 
-  // The pool this thread constructs next is aligned; `nothing` takes it back.
+  // The next pool that this thread constructs is aligned; std::nullopt cancels this.
   static void declare_next_pool(std::optional<NextPool> next);
-  // What lies in no pool comes from this aligned pool, on other devices from one like it (form B); nothing: native
-  // again.
+  // Allocations outside pools come from this aligned pool, on other devices from an equal one (form B). std::nullopt:
+  // from the native allocator again.
   void set_default_pool(std::optional<PoolId> id);
   // For versions whose MemPool does not make its pool in C++: makes the one that was declared, for the MemPool with the
   // id. False: none was declared. Throws c10::Error like createOrIncrefPool().
@@ -128,7 +129,7 @@ class AlignedAllocator final : public CompleteAllocator {
     device_allocator(native()).attachOomRejectionObserver(std::move(observer));
   }
   void attachAllocatorTraceTracker(TraceTracker tracker) override;
-  // "aligned pool (0, 3) on npu:0: 64 MiB reserved, 60 MiB allocated, 0 overhead", one line a pool.
+  // "aligned pool (0, 3) on npu:0: 64 MiB reserved, 60 MiB allocated, 0 overhead", one line per pool.
   std::string describe_pools(int device);
 
  private:
@@ -136,44 +137,45 @@ class AlignedAllocator final : public CompleteAllocator {
 
   AlignedAllocator() = default;
 
-  // Body runs on the native allocator, within the memory fraction that both share.
+  // Runs `body` on the native allocator, within the memory fraction that both share.
   template <typename Body>
   auto with_native(Body body) -> decltype(body());
-  // Out of memory, our idle segments go back and body runs once more.
+  // If `body` runs out of memory, idle segments of aligned pools are freed and it runs once more.
   template <typename Body>
   auto with_our_cache(int device, Body body) -> decltype(body());
   static void give_up(c10::DataPtr& data) { data.clear(); }
   void give_up(void*& address) { native()->raw_delete(std::exchange(address, nullptr)); }
   bool give_way(int device);
-  // Tells torch_npu's trace trackers and history of the segments of a new pool.
+  // Reports the segments of a new pool to torch_npu's trace trackers and history.
   void follow(const AlignedPoolPtr& pool);
-  // with_native, and at last the free blocks of pools made with use_on_oom. `lend(address)` makes the result of those.
+  // As with_native(), and finally the free blocks of pools made with use_on_oom. `lend(address)` makes the result from
+  // such a block.
   template <typename Body, typename Lend>
   auto with_native_or_lent(size_t nbytes, Body body, Lend lend) -> decltype(body());
   void* lent_by_pools(int device, size_t nbytes);
 
-  // No allocation goes to an aligned pool now: two loads, on the path of every allocation.
+  // True if no allocation can go to an aligned pool now. Two loads, on the path of every allocation.
   bool quiet() const { return routing_.quiet() && !has_default_.load(std::memory_order_relaxed); }
-  // The aligned pool for an allocation by this thread, or null: the native allocator's.
+  // The aligned pool for an allocation by this thread, or null for the native allocator.
   ChosenPool route(c10::DeviceIndex device, aclrtStream stream);
   ChosenPool default_pool(c10::DeviceIndex device);
-  // The pool with the id: a new one, or the one that another thread entered meanwhile.
+  // The pool with the id: a new one, or one that another thread added meanwhile.
   AlignedPoolPtr create_pool(c10::DeviceIndex device, PoolId id, std::shared_ptr<NPUAllocator> upstream,
                              const PoolOptions& options);
   void* take(const AlignedPoolPtr& pool, size_t nbytes, Stream stream);
   void give_back(const AlignedPoolPtr& pool, void* address);
-  static void free_block(void* address);  // deleter of what allocate() served itself
-  static void free_any(void* address);    // deleter of what may be either's
+  static void free_block(void* address);  // deleter of blocks that allocate() served itself
+  static void free_any(void* address);    // deleter of blocks of either allocator
   AlignedPoolPtr ours(const c10::DataPtr& data);
   std::shared_ptr<const void> gather_context(npu_alloc::RecordContext level);
   [[noreturn]] void throw_out_of_memory(const AlignedPool& pool, const Error& error);
-  // Frees what everybody but the pool `id` caches on the device.
+  // Frees the cached memory of all pools except `id` on the device.
   bool reclaim_for(c10::DeviceIndex device, PoolId id, std::uint64_t wanted);
   void note_capture(c10::DeviceIndex device, bool begins);
   bool capturing(c10::DeviceIndex device) const { return captures_[static_cast<std::size_t>(device)].load() != 0; }
 
   QueueDevice& queue_device(c10::DeviceIndex index);
-  // Whether native and aligned bytes, and these beside, stay under the fraction of the device that the user allowed.
+  // Checks that native bytes, aligned bytes and `nbytes` more stay within the user's memory fraction of the device.
   Result<void> within_memory_fraction(c10::DeviceIndex index, std::uint64_t nbytes);
   bool within_fraction_together(int device) {
     return within_memory_fraction(static_cast<c10::DeviceIndex>(device), 0).ok();
@@ -190,19 +192,18 @@ class AlignedAllocator final : public CompleteAllocator {
   Routing routing_;
   std::atomic<bool> has_default_{false};
   std::array<std::atomic<int>, kMaxDevices> captures_{};
-  std::array<std::atomic<double>, kMaxDevices>
-      fractions_{};  // what the native allocator would say, which asks the driver
+  std::array<std::atomic<double>, kMaxDevices> fractions_{};  // what the native allocator returns after a driver call
   std::array<std::atomic<std::int64_t>, kMaxDevices>
-      cured_ooms_{};  // the native allocator counted them, the caller saw none
+      cured_ooms_{};  // counted by the native allocator, but resolved before the caller got an error
 
-  std::mutex mutex_;  // what follows
+  std::mutex mutex_;  // guards the members below
   std::array<std::unique_ptr<QueueDevice>, kMaxDevices> devices_;
   std::array<AlignedPoolPtr, kMaxDevices> default_pools_;
-  AlignedPoolPtr default_model_;  // what the default pools of other devices are made after
+  AlignedPoolPtr default_model_;  // the model of default pools on other devices
   std::vector<npu_alloc::OutOfMemoryObserver> oom_observers_;
   std::vector<TraceTracker> trackers_;
   std::size_t history_entries_ = 0;
-  // Asked on every allocation in a pool.
+  // Read on every allocation in a pool.
   std::atomic<npu_alloc::CreateContextFn> context_recorder_{nullptr};
   std::atomic<npu_alloc::RecordContext> context_level_{npu_alloc::RecordContext::NEVER};
 };

@@ -1,4 +1,4 @@
-// Torch_npu's pool protocol for aligned pools (create, begin, end, release), its caches, and graph captures.
+// torch_npu's pool protocol for aligned pools (create, begin, end, release), its caches, and graph captures.
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
@@ -59,7 +59,7 @@ void AlignedAllocator::note_capture(c10::DeviceIndex device, bool begins) {
 
 AlignedPoolPtr AlignedAllocator::create_pool(c10::DeviceIndex device, PoolId id, std::shared_ptr<NPUAllocator> upstream,
                                              const PoolOptions& options) {
-  // Settings that exclude each other leave torch_npu without a device, and its own code would follow a null then.
+  // Contradictory settings leave torch_npu without a device, and its own code would then dereference null.
   TORCH_CHECK(native()->initialized(), "torch_npu could not initialize its allocator; its first error says why");
   QueueDevice& queue = queue_device(device);
   auto source = upstream ? make_upstream_source(queue, device, upstream) : make_device_source(queue);
@@ -87,17 +87,17 @@ ChosenPool AlignedAllocator::default_pool(c10::DeviceIndex device) {
     if (pool || !default_model_) return ChosenPool(pool);
     model = default_model_;
   }
-  // torch_npu counts ids of its own from 1 in one of the two numbers; neither comes near these.
+  // torch_npu counts its own ids from 1 in one of the two numbers; neither reaches these values.
   const PoolId id{~CaptureId{0} - static_cast<CaptureId>(device), ~CaptureId{0}};
-  // T0, T1: the first allocations on the device -> both may make a pool, the directory keeps one. Not under the mutex:
-  // torch_npu is called.
+  // T0, T1: the first allocations on the device -> both may make a pool, the directory keeps one. Not under the mutex,
+  // because torch_npu is called.
   const AlignedPoolPtr pool = create_pool(device, id, model->upstream, model->pool->options());
   const std::lock_guard lock(mutex_);
   AlignedPoolPtr& slot = default_pools_[static_cast<std::size_t>(device)];
   if (default_model_ == model) {
     slot = pool;
   } else {
-    pool->use_count = 0;  // the default went meanwhile; nobody else will release it
+    pool->use_count = 0;  // the default was changed meanwhile; no other code releases this pool
   }
   return ChosenPool(slot);
 }
@@ -156,7 +156,7 @@ void AlignedAllocator::setUseOnOOM(c10::DeviceIndex device, PoolId id, bool use_
 }
 
 void AlignedAllocator::setNoSplit(c10::DeviceIndex device, PoolId id) {
-  // An aligned pool learned it at its creation (PoolOptions::no_split).
+  // An aligned pool got this at its creation (PoolOptions::no_split).
   if (!directory_.find(id)) device_allocator(native()).setNoSplit(device, id);
 }
 
@@ -175,7 +175,7 @@ void AlignedAllocator::set_default_pool(std::optional<PoolId> id) {
     has_default_ = default_model_ != nullptr;
   }
   for (const AlignedPoolPtr& pool : replaced) {
-    // Those of our own making have no MemPool object that would release them.
+    // Pools made here have no MemPool object that releases them.
     if (pool && pool != model) releasePool(pool->device_index, pool->id);
   }
 }

@@ -1,5 +1,5 @@
-// One picture of the device for torch_npu's users: the native allocator's numbers and ours added up, segments of
-// both in one snapshot, observers and trackers told of both.
+// Reports of the device's memory for torch_npu's users: statistics of the native allocator and of aligned pools added
+// up, segments of both in one snapshot, observers and trackers called for both.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using npu_alloc::Stat;
 using npu_alloc::StatArray;
 using npu_alloc::StatType;
 
-// Everything of an aligned pool counts as "large": blocks are at least a page and segments are not the 2 MiB kind.
+// All memory of an aligned pool counts as "large": blocks are at least a page and segments are not of the 2 MiB kind.
 void add(StatArray& to, const Counter& from) {
   for (const StatType type : {StatType::AGGREGATE, StatType::LARGE_POOL}) {
     Stat& stat = to[static_cast<std::size_t>(type)];
@@ -86,7 +86,7 @@ npu_alloc::SegmentInfo segment_of(const AlignedPool& pool, const SegmentSnapshot
 
 }  // namespace
 
-// A pool's segments, as torch_npu's trackers (HCCL's registration hook, profilers) want to hear of them.
+// Reports a pool's segments to torch_npu's trackers (HCCL's registration hook, profilers).
 class AlignedAllocator::SegmentTracer final : public SegmentListener {
  public:
   SegmentTracer(AlignedAllocator& allocator, AlignedPool* pool) : allocator_(allocator), pool_(pool) {}

@@ -1,5 +1,5 @@
-// What happens to a block between its birth and its end: streams, collectives' handles, sharing with another
-// process, memory errors. Each is told ours from the native allocator's first.
+// Operations on an allocated block: streams, handles of collectives, sharing with another process, memory errors. Each
+// first decides whether the block belongs to an aligned pool or to the native allocator.
 #include <c10/util/Exception.h>
 
 #include <string>
@@ -9,7 +9,8 @@
 namespace onesided::torch_npu {
 namespace {
 
-// A block handle of ours is its address plus one: the native allocator's are pointers to objects, which are even.
+// The handle of a block in an aligned pool is its address plus one. Handles of the native allocator are pointers to
+// objects, which are even.
 void* handle_of(void* address) { return static_cast<char*>(address) + 1; }
 bool is_our_handle(const void* handle) { return (reinterpret_cast<std::uintptr_t>(handle) & 1) != 0; }
 void* address_of(void* handle) { return static_cast<char*>(handle) - 1; }
@@ -36,7 +37,7 @@ void AlignedAllocator::recordStream(const c10::DataPtr& data, c10_npu::NPUStream
 void AlignedAllocator::eraseStream(const c10::DataPtr& data, c10_npu::NPUStream stream) {
   const AlignedPoolPtr pool = ours(data);
   if (!pool) return native()->eraseStream(data, stream);
-  // As the native allocator: only when the block's own stream is the one that waited for `stream`.
+  // As in the native allocator: only if the block's own stream is the one that waited for `stream`.
   const auto own = pool->pool->stream_of(data.get_context());
   TORCH_CHECK(own.ok(), "onesided: erase_stream: ", own.error().to_string());
   if (own->handle != c10_npu::getCurrentNPUStream(pool->device_index).stream(false)) return;
@@ -59,7 +60,7 @@ void AlignedAllocator::eraseStreamWithBlockPtr(void* handle, c10_npu::NPUStream 
   TORCH_CHECK(work, "invalid hccl work pointer");
   void* address = address_of(handle);
   const AlignedPoolPtr pool = directory_.owner_of(address);
-  if (!pool) return;  // the tensor is gone, and its streams with it
+  if (!pool) return;  // the tensor was freed, and its streams with it
   if (pool->collective_work(address) != work) return;
   const auto own = pool->pool->stream_of(address);
   if (!own.ok() || own->handle != c10_npu::getCurrentNPUStream(pool->device_index).stream(false)) return;
@@ -105,7 +106,7 @@ void AlignedAllocator::updateBlockToSafe(const c10::DataPtr& data) {
 
 void AlignedAllocator::cleanEvent() {
   native()->cleanEvent();
-  // The device was reset: no event of before will ever tell anything.
+  // The device was reset: earlier events never complete.
   for (const AlignedPoolPtr& pool : directory_.pools()) pool->pool->forget_events();
 }
 

@@ -55,12 +55,12 @@ std::string AlignedPool::export_key(const SegmentInfo& segment) {
     const auto found = export_keys_.find(segment.address);
     if (found != export_keys_.end()) return found->second;
   }
-  // Looked up where torch_npu finds it: the wheel does not export its own wrapper.
+  // Looked up in the same way as torch_npu does, because the wheel does not export its own wrapper.
   using ExportKey = int (*)(void*, std::size_t, char*, std::size_t, std::uint64_t);
   void* runtime = ::dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
   const auto get_key =
       runtime ? reinterpret_cast<ExportKey>(::dlsym(runtime, "aclrtIpcMemGetExportKey")) : ExportKey{nullptr};
-  TORCH_CHECK(get_key, "onesided: this Ascend runtime cannot share memory: it lacks aclrtIpcMemGetExportKey");
+  TORCH_CHECK(get_key, "onesided: this Ascend runtime cannot share memory: it has no aclrtIpcMemGetExportKey");
   char key[kIpcKeyBytes] = {};
   const int code = get_key(reinterpret_cast<void*>(segment.address), segment.nbytes, key, sizeof key, kNoPidValidation);
   TORCH_CHECK(code == 0, "onesided: aclrtIpcMemGetExportKey of ", segment.nbytes, " bytes failed with ", code);

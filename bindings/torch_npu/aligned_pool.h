@@ -1,6 +1,6 @@
-// Torch_npu knows a pool by id, by device and by a count of users, and hangs things on its blocks (a collective's
-// work, a mark of unsafe memory, an export key); the core knows none of these. One object ties them together and stays
-// alive as long as anybody needs one of its blocks.
+// A core pool together with torch_npu's data about it. torch_npu identifies a pool by id and device, counts its users,
+// and attaches data to its blocks (a collective's work, a mark of unsafe memory, an export key); the core has none of
+// these. The object exists as long as one of its blocks is in use.
 #pragma once
 
 #include <atomic>
@@ -30,20 +30,20 @@ class AlignedPool {
 
   const PoolId id;
   const c10::DeviceIndex device_index;
-  QueueDevice& device;                           // lives until the process ends
+  QueueDevice& device;                           // exists until the process ends
   const std::shared_ptr<NPUAllocator> upstream;  // null: the device's own memory
   const std::unique_ptr<Pool> pool;
   std::atomic<int> use_count{1};
-  std::atomic<int> takers{0};  // threads between the choice of this pool and their block
+  std::atomic<int> takers{0};  // threads that have chosen this pool but not yet got their block
   std::atomic<bool> use_on_oom{false};
   bool retired() const { return use_count.load() == 0; }
 
-  // A block of ours is freed: what hung on it goes.
+  // A block is freed: removes the data attached to it.
   void forget_marks(void* address);
-  // The collective (HCCL work) that a block was last used by; null: none.
+  // The collective (HCCL work) that last used a block; null: none.
   void set_collective_work(void* address, void* work);
   void* collective_work(void* address);
-  // After a memory error torch_npu's recovery marks blocks that must be refreshed before they are trusted.
+  // After a memory error torch_npu's recovery marks blocks whose content must be restored before use.
   void mark_all_unsafe();
   void mark_safe(void* address);
   bool is_safe(void* address);
@@ -52,7 +52,7 @@ class AlignedPool {
   void forget_export_key(std::uint64_t segment_address);
 
  private:
-  std::atomic<bool> marked_{false};  // anything below was ever set
+  std::atomic<bool> marked_{false};  // true once any member below was set
   std::mutex mutex_;
   std::set<std::uint64_t> unsafe_;
   std::map<std::uint64_t, void*> collective_work_;
@@ -61,8 +61,9 @@ class AlignedPool {
 
 using AlignedPoolPtr = std::shared_ptr<AlignedPool>;
 
-// The choice of a pool for one allocation: until it ends the pool is not buried, though it may be released. Made while
-// what names the pool (an entry of the routing, a default) cannot go away. Empty: none. Movable, confined.
+// The choice of a pool for one allocation. While it exists the pool may be released but not removed. It is made while
+// the entry that names the pool (in the routing, or the default) cannot be removed. Empty: no pool. Movable, confined
+// to one thread.
 class ChosenPool {
  public:
   ChosenPool() = default;

@@ -1,6 +1,6 @@
-// Inline code in the wheel's headers calls seven functions that the wheel's library does not export. The vtable of
-// NPUAllocator pulls them in, though the decorator overrides or never reaches that code (it forwards to the native
-// allocator, which has the real ones). Defined here, hidden, so that they can never stand in for the wheel's own.
+// Definitions of seven functions that inline code in the wheel's headers calls and the wheel's library does not export.
+// The vtable of NPUAllocator needs them, although the decorator overrides or never reaches that code (it forwards to
+// the native allocator, which has the real ones). They are hidden, so that they never replace the wheel's own.
 #include <string>
 
 #include "torch_npu_headers.h"

@@ -1,4 +1,5 @@
-// What `onesided.npu` needs of the decorator. Names and meaning for users are in python/onesided/npu.
+// The Python module of the decorator, used by `onesided.npu`. The user's interface is documented in
+// python/onesided/npu.
 #include <c10/util/Exception.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -37,7 +38,7 @@ void declare_next_pool(std::uint64_t alignment, bool no_split, std::uint64_t max
   options.segment_bytes = segment_bytes;
   options.segment_bytes_max = segment_bytes_max;
   options.guard_bytes = guard_bytes;
-  // The page of every NPU; the pool checks again against its device.
+  // The page size of every NPU; the pool checks again against its device.
   if (const auto checked = check_options(options, 4 * kKiB); !checked.ok()) {
     throw nb::value_error(checked.error().text().c_str());
   }

@@ -13,12 +13,12 @@ namespace {
 
 using npu_alloc::TraceEntry;
 
-// The allocator cannot be told to keep a segment, and all of torch_npu waits meanwhile: long enough for any transfer
-// that moves, not for a peer that is frozen.
+// The allocator cannot be asked to keep a segment, and all of torch_npu waits meanwhile. This time is enough for any
+// transfer in progress, but not for a suspended peer.
 constexpr std::int64_t kPatienceMs = 10'000;
 
-// Everybody who wants to hear of segments that go. Trackers cannot be detached, so each native allocator gets one for
-// ever, and it asks here. Internally synchronized, never destroyed.
+// The listeners for freed segments. Trackers cannot be detached, so each native allocator gets one permanent tracker,
+// which calls these listeners. Internally synchronized, never destroyed.
 class Listeners {
  public:
   static Listeners& instance() {
@@ -34,15 +34,15 @@ class Listeners {
       registrations_.push_back(registration);
       first = followed_.insert(&native).second;
     }
-    // Takes the allocator's lock, under which tell() takes ours.
+    // Takes the allocator's lock, under which tell() takes this object's lock.
     if (first)
       counted_pools(&native).attachAllocatorTraceTracker([](const TraceEntry& entry) { instance().tell(entry); });
   }
 
  private:
   void tell(const TraceEntry& entry) {
-    // A plain segment is announced before it is freed, a piece of a growable one after it was unmapped; of the latter
-    // none is registered.
+    // A plain segment is reported before it is freed, a piece of a growable one after it was unmapped; the latter are
+    // never registered.
     if (entry.action_ != TraceEntry::SEGMENT_FREE) return;
     std::vector<std::shared_ptr<NativeRegistration>> interested;
     {
@@ -102,7 +102,7 @@ Result<NativeRegistration::Range> NativeRegistration::add(void* block) {
       return range;
     }
   }
-  // T0, T1: add a block of one segment | both register it, the engine counts -> the later one takes its count back.
+  // T0, T1: add a block of one segment | both register it, the engine counts -> the later one undoes its count.
   ONESIDED_TRY(engine_->deregister_mem(handle));
   return add(block);
 }
@@ -131,7 +131,7 @@ void NativeRegistration::drop(std::uint64_t begin, std::uint64_t end) {
     }
   }
   if (!leaving.empty()) left_.notify_all();
-  // T0: close() deregisters | T1: the allocator gives the memory back -> T1 waits until T0 is done with it.
+  // T0: close() deregisters | T1: the allocator frees the memory -> T1 waits until T0 is done with it.
   left_.wait(lock, [&] { return !any_within(begin, end); });
 }
 

@@ -1,7 +1,7 @@
-// Torch_npu's own allocator gives segments back without a word to whoever registered them. Its trace trackers do
-// hear of it before the memory goes, but under the allocator's lock, where no Python may run (a thread that holds the
-// interpreter lock may be waiting for that very lock). So native segments are registered with a C++ engine, which needs
-// neither.
+// Registration of segments of torch_npu's native allocator. The allocator frees segments without notice to the code
+// that registered them. Its trace trackers are called before the memory is freed, but under the allocator's lock, where
+// no Python may run (a thread that holds the GIL may be waiting for that lock). Native segments are therefore
+// registered with a C++ engine, which needs neither.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ class NativeRegistration {
  public:
   using NPUAllocator = c10_npu::NPUCachingAllocator::NPUAllocator;
 
-  // `native` lives for ever.
+  // `native` is never destroyed.
   static std::shared_ptr<NativeRegistration> create(NPUAllocator& native, std::shared_ptr<Engine> engine);
   ~NativeRegistration() { close(); }
   NativeRegistration(const NativeRegistration&) = delete;
@@ -32,20 +32,20 @@ class NativeRegistration {
     std::uint64_t address = 0;
     std::uint64_t nbytes = 0;
   };
-  // Registers the segment of the block that starts at `block`, unless it is. The caller keeps the block alive
-  // meanwhile. UNSUPPORTED: a growable segment (its end moves). CLOSED. Otherwise the engine's error. Throws
-  // c10::Error: no block of the native allocator starts there.
+  // Registers the segment of the block that starts at `block`, if it is not registered yet. The caller keeps the block
+  // alive during the call. UNSUPPORTED: a growable segment (its end moves). CLOSED. Otherwise the engine's error.
+  // Throws c10::Error: no block of the native allocator starts there.
   Result<Range> add(void* block);
-  // Deregisters everything; nothing can be added any more.
+  // Deregisters everything; later calls of add() get CLOSED.
   void close();
 
-  // The native allocator is about to give the range back: when this returns no registration touches it, unless a
-  // transfer was still moving bytes there after 10 s, which failures() tells.
+  // To be called before the native allocator frees the range. When this returns, no registration overlaps it, except if
+  // a transfer was still moving bytes there after 10 s, which failures() reports.
   void drop(std::uint64_t begin, std::uint64_t end);
 
-  std::uint64_t segments_registered() const;  // now
-  std::uint64_t registrations_made() const;   // ever
-  std::vector<Error> failures() const;        // what could not be deregistered before it went
+  std::uint64_t segments_registered() const;  // current
+  std::uint64_t registrations_made() const;   // in total
+  std::vector<Error> failures() const;        // segments that could not be deregistered before they were freed
 
  private:
   struct Entry {
@@ -60,7 +60,7 @@ class NativeRegistration {
   NPUAllocator& native_;
   const std::shared_ptr<Engine> engine_;
 
-  mutable std::mutex mutex_;  // what follows; never held while the engine or the allocator is called
+  mutable std::mutex mutex_;  // guards the members below; never held while the engine or the allocator is called
   std::condition_variable left_;
   std::map<std::uint64_t, Entry> entries_;  // by segment address
   std::uint64_t made_ = 0;

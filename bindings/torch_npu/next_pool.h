@@ -1,5 +1,5 @@
-// Torch_npu's C++ MemPool has no room for an alignment. The Python side leaves a word for the very next pool that
-// this thread constructs.
+// Passes the alignment of a new pool to the allocator. torch_npu's C++ MemPool has no parameter for it, so the Python
+// side sets it for the next pool that this thread constructs.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,11 @@
 
 namespace onesided::torch_npu {
 
-// What declare_next_pool() left on this thread, taken once.
+// Returns and removes the value that declare_next_pool() set on this thread.
 std::optional<NextPool> take_next_pool();
 
-// An out-of-memory of the native allocator on this thread is about to be cured: observers need not hear of it.
+// True while an out-of-memory error of the native allocator on this thread may be resolved by a retry: observers are
+// not called.
 bool native_oom_may_be_cured();
 
 }  // namespace onesided::torch_npu

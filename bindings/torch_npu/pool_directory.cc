@@ -4,7 +4,7 @@
 
 namespace onesided::torch_npu {
 
-// Follows one pool's segments. The pool owns its subscription and outlives none of its segments.
+// Tracks one pool's segments. The pool owns the subscription and outlives all its segments.
 class PoolDirectory::Ranges final : public SegmentListener {
  public:
   Ranges(PoolDirectory& directory, const AlignedPoolPtr& pool) : directory_(directory), pool_(pool) {}
@@ -24,7 +24,8 @@ class PoolDirectory::Ranges final : public SegmentListener {
 };
 
 AlignedPoolPtr PoolDirectory::add(AlignedPoolPtr pool) {
-  // Subscribed first: a preallocated segment is replayed, and none can appear before the pool has an id.
+  // Subscribed first: a preallocated segment is reported on subscription, and no other can appear before the pool has
+  // an id.
   pool->pool->subscribe(std::make_shared<Ranges>(*this, pool));
   AlignedPoolPtr entered;
   {
@@ -32,7 +33,7 @@ AlignedPoolPtr PoolDirectory::add(AlignedPoolPtr pool) {
     entered = by_id_.try_emplace(pool->id, pool).first->second;
     count_.store(static_cast<int>(by_id_.size()), std::memory_order_relaxed);
   }
-  return entered;  // a pool that came second ends here, without the lock
+  return entered;  // a pool that was added second is destroyed here, without the lock
 }
 
 AlignedPoolPtr PoolDirectory::find(PoolId id) {
@@ -67,14 +68,14 @@ void PoolDirectory::bury_if_dead(const AlignedPoolPtr& pool) {
   if (!pool->retired()) return;
   pool->pool->settle();
   if (!pool->pool->unused()) {
-    // Nobody holds a block, a stream is at work on one: there will be no other occasion.
+    // No block is in use, but a stream still works on one: no later call would remove the pool.
     if (pool->pool->stats().allocation.current == 0) unburied_ = true;
     return;
   }
   pool->pool->trim();
   const std::unique_lock lock(mutex_);
-  // T0: frees the last block | T1: the id is used again (a graph shares the pool), or has chosen the pool and comes for
-  // its block -> only a pool that is still dead goes.
+  // T0: frees the last block | T1: uses the id again (a graph shares the pool), or has chosen the pool and requests its
+  // block -> only a pool that is still retired is removed.
   if (!pool->retired()) return;
   if (pool->takers.load() != 0 || pool->pool->stats().segment.current != 0) {
     unburied_ = true;
@@ -85,7 +86,7 @@ void PoolDirectory::bury_if_dead(const AlignedPoolPtr& pool) {
 }
 
 void PoolDirectory::bury_dead() {
-  unburied_ = false;  // set again by those that cannot go yet
+  unburied_ = false;  // set again by pools that cannot be removed yet
   for (const AlignedPoolPtr& pool : pools()) bury_if_dead(pool);
 }
 

@@ -1,5 +1,5 @@
-// Three questions are asked of all aligned pools: who has this id, who owns this address, and is there any at all
-// (asked on every allocation and answered by one load).
+// The directory of all aligned pools: finds a pool by its id or by an address, and reports whether there is any pool at
+// all (one load, on the path of every allocation).
 #pragma once
 
 #include <atomic>
@@ -12,19 +12,19 @@
 
 namespace onesided::torch_npu {
 
-// Internally synchronized. Knows a pool from add() until it is retired and empty.
+// Internally synchronized. Contains a pool from add() until it is retired and empty.
 class PoolDirectory {
  public:
-  // Enters the pool, unless one with its id is there. The one that is there now.
+  // Adds the pool, if there is none with its id. Returns the pool with that id.
   AlignedPoolPtr add(AlignedPoolPtr pool);
   AlignedPoolPtr find(PoolId id);
   // The pool whose segment contains the address, or null.
   AlignedPoolPtr owner_of(const void* address);
-  // device -1: all of them.
+  // The pools of a device; -1: of all devices.
   std::vector<AlignedPoolPtr> pools(int device = -1);
-  // A retired pool without blocks gives its segments back and is forgotten; others are left alone.
+  // If the pool is retired and has no blocks, frees its segments and removes it; otherwise no effect.
   void bury_if_dead(const AlignedPoolPtr& pool);
-  // Tries again with those whose last blocks were waiting for a stream, or whose segments could not go. One load when
+  // Retries with pools whose last blocks were waiting for a stream, or whose segments could not be freed. One load if
   // there are none.
   void sweep() {
     if (unburied_.load(std::memory_order_relaxed)) bury_dead();
@@ -45,7 +45,7 @@ class PoolDirectory {
     std::weak_ptr<AlignedPool> pool;
   };
   std::map<std::uint64_t, Range>
-      ranges_;  // by start; a segment is here from before its first block until after its last
+      ranges_;  // by start; contains a segment from before its first block until after its last
 };
 
 }  // namespace onesided::torch_npu

@@ -7,7 +7,7 @@
 namespace onesided::torch_npu {
 namespace {
 
-// torch_npu reports failure by throwing; the core does not know exceptions.
+// torch_npu reports failure by throwing; the core does not use exceptions.
 template <typename Body>
 auto caught(const char* what, Body body) -> Result<decltype(body())> {
   try {
@@ -39,7 +39,7 @@ Result<void*> QueueDevice::allocate(std::uint64_t nbytes, std::uint64_t alignmen
 }
 
 Result<void> QueueDevice::free(void* base, std::uint64_t nbytes) {
-  // The pool has synchronized. Once the runtime is shut down the driver takes the memory with the process.
+  // The pool has synchronized. After the runtime's shutdown the driver frees the memory with the process.
   if (!runtime_alive()) return {};
   return native_.free(base, nbytes);
 }

@@ -1,6 +1,6 @@
-// Torch_npu puts work into a task queue of its own before it reaches the runtime. A raw event or a raw free would
-// overtake what is still queued there, so the pool sees an NPU through torch_npu's eyes: events are NPUEvents, and the
-// queue is drained before memory goes back.
+// The device of an aligned pool under torch_npu. torch_npu puts work into a task queue of its own before it reaches the
+// runtime. A raw event or a raw free would overtake queued work, so events are NPUEvents here, and the queue is drained
+// before memory is freed.
 #pragma once
 
 #include <functional>
@@ -15,11 +15,11 @@ namespace onesided::torch_npu {
 // One NPU under torch_npu. Internally synchronized. `native` (a device of node's making) must outlive it.
 class QueueDevice final : public Device {
  public:
-  // `may_allocate(nbytes)`: an error where a limit of torch_npu's (memory fraction) forbids it.
+  // `may_allocate(nbytes)` returns an error if a limit of torch_npu (memory fraction) forbids the allocation.
   QueueDevice(Device& native, c10::DeviceIndex index, std::function<Result<void>(std::uint64_t)> may_allocate)
       : native_(native), index_(index), may_allocate_(std::move(may_allocate)) {}
 
-  // Names a stream to the pool; events can be recorded only on streams named once.
+  // Makes a stream known to the pool; events can be recorded only on such streams.
   Stream name_stream(const c10_npu::NPUStream& stream);
 
   std::string_view name() const override { return native_.name(); }
@@ -36,7 +36,7 @@ class QueueDevice final : public Device {
   Result<bool> event_done(Event event) override;
   Result<void> wait_event(Event event) override;
   void release_event(Event event) override;
-  // Drains torch_npu's queue, then waits for the device. Releases the interpreter lock while it waits (torch_npu does).
+  // Drains torch_npu's queue, then waits for the device. torch_npu releases the GIL during the wait.
   Result<void> synchronize() override;
 
   Result<void> copy_to_host(void* host, const void* device, std::uint64_t nbytes) override;
@@ -54,7 +54,7 @@ class QueueDevice final : public Device {
   std::map<Stream, c10::Stream> streams_ ONESIDED_GUARDED_BY(mutex_);
 };
 
-// False once torch_npu has shut the runtime down: memory is not given back any more, the process is ending.
+// False once torch_npu has shut the runtime down: the process is ending, and memory is not freed any more.
 bool runtime_alive();
 
 }  // namespace onesided::torch_npu

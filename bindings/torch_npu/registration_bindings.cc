@@ -1,6 +1,6 @@
-// Segments are registered with engines that Python made. Those of aligned pools are announced with no lock held,
-// so any Python object will do as an engine; those of the native allocator go under its lock, so only our own engine
-// will.
+// Registers segments with engines made in Python. Segments of aligned pools are reported without a lock, so any Python
+// object can serve as the engine; segments of the native allocator are reported under its lock, so only onesided's own
+// engine can.
 #include "registration_bindings.h"
 
 #include <nanobind/stl/pair.h>
@@ -25,14 +25,14 @@ namespace nb = nanobind;
 namespace onesided::torch_npu {
 namespace {
 
-// What an exception says about itself: EngineError has a status, others do not.
+// The status of an exception: EngineError has one, others do not.
 Status status_of(const nb::python_error& error) {
   const nb::object status = nb::getattr(error.value(), "status", nb::none());
   int number = 0;
   return nb::try_cast(nb::getattr(status, "value", nb::none()), number) ? static_cast<Status>(number) : Status::kFailed;
 }
 
-// Without the traceback, which ends in the lines of a caller that has nothing to do with it.
+// Without the traceback, which ends in lines of an unrelated caller.
 std::string text_of(const nb::python_error& error) { return nb::str(error.value()).c_str(); }
 
 std::vector<std::string> in_words(const std::vector<Error>& errors) {
@@ -41,8 +41,8 @@ std::vector<std::string> in_words(const std::vector<Error>& errors) {
   return all;
 }
 
-// Joins a pool to an engine that Python knows: register(address, nbytes, "device") -> handle, deregister(handle).
-// Confined by the interpreter lock; the calls come from any thread.
+// Connects a pool to an engine in Python: register(address, nbytes, "device") -> handle, deregister(handle). Protected
+// by the GIL; the calls come from any thread.
 class PythonRegistration {
  public:
   PythonRegistration(PoolId id, nb::object register_function, nb::object deregister_function) : pool_(pool_with(id)) {
@@ -72,7 +72,7 @@ class PythonRegistration {
   }
 
  private:
-  // The engine's handles are Python objects; the core knows them by number.
+  // The engine's handles are Python objects; the core identifies them by number.
   class Calls {
    public:
     Calls(nb::object add, nb::object drop) : add_(std::move(add)), drop_(std::move(drop)) {}
@@ -113,7 +113,7 @@ class PythonRegistration {
     }
 
    private:
-    // Guarded by the interpreter lock.
+    // Guarded by the GIL.
     nb::object add_;
     nb::object drop_;
     std::uint64_t last_ = 0;
@@ -125,7 +125,7 @@ class PythonRegistration {
 };
 
 void bind_native_registration(nb::module_& module) {
-  nb::module_::import_("onesided._core");  // knows Engine
+  nb::module_::import_("onesided._core");  // defines Engine
   nb::class_<NativeRegistration>(module, "NativeRegistration", "Native segments, registered with one engine.")
       .def(nb::new_([](const python::PyEngine& engine) {
              const python::Unlocked unlocked;
@@ -149,7 +149,7 @@ void bind_native_registration(nb::module_& module) {
       .def_prop_ro("registrations", &NativeRegistration::registrations_made, "Registrations made since the beginning.")
       .def_prop_ro(
           "failures", [](const NativeRegistration& self) { return in_words(self.failures()); },
-          "What could not be deregistered before it went, in words.");
+          "Texts about segments that could not be deregistered before they were freed.");
 }
 
 void bind_pool_registration(nb::module_& module) {
@@ -159,14 +159,14 @@ void bind_pool_registration(nb::module_& module) {
       .def_prop_ro("segments", &PythonRegistration::segments, "Segments registered now.")
       .def_prop_ro("registrations", &PythonRegistration::registrations, "Registrations made since the beginning.")
       .def_prop_ro("failures", &PythonRegistration::failures,
-                   "What could not be registered or deregistered, in words.");
+                   "Texts about segments that could not be registered or deregistered.");
 }
 
 }  // namespace
 
 AlignedPoolPtr pool_with(PoolId id) {
   AlignedPoolPtr pool = AlignedAllocator::instance().directory().find(id);
-  if (!pool) throw nb::value_error("not an aligned pool, or one that is gone");
+  if (!pool) throw nb::value_error("not an aligned pool, or one that was deleted");
   return pool;
 }
 

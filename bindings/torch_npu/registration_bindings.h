@@ -1,4 +1,4 @@
-// Module.cc lists what Python sees; how segments are joined to an engine is a matter of its own.
+// Bindings for registration of segments with an engine, called by module.cc.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,7 +7,7 @@
 
 namespace onesided::torch_npu {
 
-// The aligned pool with this id. Throws ValueError: there is none.
+// The aligned pool with this id. Throws ValueError if there is none.
 AlignedPoolPtr pool_with(PoolId id);
 
 void bind_registrations(nanobind::module_& module);

@@ -1,6 +1,5 @@
-// Which pool does an allocation belong to? torch_npu tells when a pool begins and ends to receive allocations,
-// with a filter (this thread, this stream, everybody). The innermost that matches wins, whether it is aligned or
-// native.
+// Decides which pool an allocation belongs to. torch_npu reports when a pool begins and ends to receive allocations,
+// with a filter (this thread, this stream, all). The innermost matching pool is used, whether it is aligned or native.
 #pragma once
 
 #include <atomic>
@@ -33,10 +32,10 @@ class Routing {
   // Ends the innermost entry with this id, this thread's own first. Whether it stood for a capture.
   bool end(c10::DeviceIndex device, PoolId id);
 
-  // The pool for an allocation on the device and stream by this thread: null for one of the native allocator's pools,
-  // nothing when the allocation lies in no pool.
+  // The pool for an allocation on the device and stream by this thread: null for a pool of the native allocator,
+  // std::nullopt if the allocation belongs to no pool.
   std::optional<ChosenPool> lookup(c10::DeviceIndex device, aclrtStream stream);
-  // No aligned pool receives anything now: one load, on the path of every allocation.
+  // True if no aligned pool receives allocations now. One load, on the path of every allocation.
   bool quiet() const { return aligned_.load(std::memory_order_relaxed) == 0; }
 
  private:

@@ -1,5 +1,4 @@
-// The one place where the wheel's headers come in, with the little they need around them. They are not
-// warning-free.
+// The one place that includes the wheel's headers, with the settings that they need. They are not free of warnings.
 #pragma once
 
 #pragma GCC diagnostic push

@@ -11,7 +11,7 @@ namespace {
 
 using c10_npu::NPUCachingAllocator::NPUAllocator;
 
-// What torch_npu itself keeps behind each block for kernels that read past the end.
+// The bytes that torch_npu itself keeps behind each block for kernels that read past the end.
 constexpr std::uint64_t kOverReadBytes = 32;
 
 class UpstreamSource final : public SegmentSource {
@@ -21,10 +21,10 @@ class UpstreamSource final : public SegmentSource {
 
   std::string_view name() const override { return "the pool's own allocator"; }
   std::uint64_t granule_bytes() const override { return device_.registration_alignment(); }
-  // What the library returns is checked by the pool; most hand aclrtMalloc's memory through.
+  // The pool checks the library's memory; most libraries pass memory of aclrtMalloc.
   std::uint64_t natural_alignment() const override { return device_.registration_alignment(); }
   bool honours_alignment() const override { return false; }
-  // A library that maps pages itself keeps nothing behind them, and the driver faults on what is not mapped.
+  // A library that maps pages itself keeps no bytes behind them, and the driver faults on unmapped addresses.
   std::uint64_t guard_bytes() const override { return kOverReadBytes; }
 
   Result<void*> allocate(std::uint64_t nbytes, std::uint64_t, Stream stream) override {

@@ -1,5 +1,5 @@
-// The user's own allocator library under an aligned pool (NPUPluggableAllocator). Each segment goes back to the
-// function that made it, with the pointer and size it was made with, once.
+// A segment source over the user's own allocator library under an aligned pool (NPUPluggableAllocator). Each segment is
+// returned to the library's free function exactly once, with the pointer and size of its allocation.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace onesided::torch_npu {
 
-// `device` must outlive the source; the upstream allocator is kept alive by it. A null pointer or an exception from the
-// upstream's function is RESOURCE_EXHAUSTED.
+// `device` must outlive the source; the source keeps the upstream allocator alive. A null pointer or an exception from
+// the upstream's function gives RESOURCE_EXHAUSTED.
 std::unique_ptr<SegmentSource> make_upstream_source(
     QueueDevice& device, c10::DeviceIndex index, std::shared_ptr<c10_npu::NPUCachingAllocator::NPUAllocator> upstream);
 

@@ -50,7 +50,7 @@ def test_who_waits_lets_other_threads_run():
 def test_a_request_ends_as_its_caller_wants():
     with transfer_that_waits() as (engine, peer, target, descs):
         request = engine.transfer_async(peer.id, "READ", descs)
-        with pytest.raises(TimeoutError, match="still under way after 1 ms"):
+        with pytest.raises(TimeoutError, match="not finished after 1 ms"):
             request.wait(timeout_ms=1)
         assert request.status() == TransferStatus.WAITING
         request.cancel()

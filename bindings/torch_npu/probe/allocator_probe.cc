@@ -1,7 +1,7 @@
-// Torch_npu's C++ code (collectives, sharing with other processes, memory-error recovery, graph trees) calls
-// virtuals of the allocator that Python cannot reach, or only where the hardware is. The tests call them from here,
-// through the same exported pointer and on real blocks: what a virtual that follows a foreign pointer does is a crash.
-// A plain C interface for ctypes; what a call threw is told by probe_error().
+// For tests: a C interface (ctypes) to the allocator's virtual functions. torch_npu's C++ code (collectives, sharing
+// with other processes, memory-error recovery, graph trees) calls virtual functions that Python cannot reach, or only
+// with the hardware. The tests call them through the same exported pointer and on real blocks, because a function that
+// dereferences a foreign pointer crashes. probe_error() returns the exception's text of the last call.
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -19,7 +19,7 @@ using namespace onesided::torch_npu;  // NOLINT
 
 thread_local std::string last_error;
 
-// The body's answer, or a value-initialised one and the exception's text in last_error.
+// Returns the body's result; after an exception a value-initialised one, with the exception's text in last_error.
 template <typename Body>
 auto guarded(Body body) -> decltype(body(std::declval<NPUAllocator&>())) {
   last_error.clear();
@@ -41,10 +41,10 @@ c10_npu::NPUStream stream_of(std::int64_t stream_id, int device) {
 
 }  // namespace
 
-// Text of the exception of this thread's last call; empty: there was none.
+// Text of the exception of this thread's last call; empty if there was none.
 ONESIDED_PROBE const char* probe_error() { return last_error.c_str(); }
 
-// A c10::DataPtr of the current allocator's making, owned by the caller; null: see probe_error().
+// A c10::DataPtr made by the current allocator, owned by the caller; null: see probe_error().
 ONESIDED_PROBE void* probe_allocate(std::uint64_t nbytes) {
   return guarded([&](NPUAllocator& allocator) -> void* { return new c10::DataPtr(allocator.allocate(nbytes)); });
 }
@@ -83,17 +83,18 @@ ONESIDED_PROBE void* probe_base_allocation(void* address, std::uint64_t* nbytes)
   });
 }
 
-// Writes the shareable handle (at most `room` bytes); its length, 0 on an error. `offset`: of the address in it.
-ONESIDED_PROBE std::uint64_t probe_share(void* address, char* handle, std::uint64_t room, std::int64_t* offset) {
+// Writes the shareable handle (at most `capacity` bytes) and returns its length, 0 on an error. `offset`: of the
+// address in the shared segment.
+ONESIDED_PROBE std::uint64_t probe_share(void* address, char* handle, std::uint64_t capacity, std::int64_t* offset) {
   return guarded([&](NPUAllocator& allocator) -> std::uint64_t {
     const auto shared = allocator.shareIpcHandle(address);
-    if (shared.handle.size() > room) throw std::length_error("the handle is longer than its room");
+    if (shared.handle.size() > capacity) throw std::length_error("the handle is longer than its buffer");
     std::copy(shared.handle.begin(), shared.handle.end(), handle);
     *offset = shared.offset;
     return shared.handle.size();
   });
 }
-// Address at which another process's handle is mapped here, for as long as this process lives; null on an error.
+// The address at which another process's handle is mapped here, until this process ends; null on an error.
 ONESIDED_PROBE void* probe_import_handle(const char* handle, std::uint64_t length) {
   return guarded([&](NPUAllocator& allocator) -> void* {
     auto* kept = new std::shared_ptr<void>(allocator.getIpcDevPtr(std::string(handle, length)));
@@ -117,7 +118,7 @@ ONESIDED_PROBE void probe_clean_events() {
   guarded([&](NPUAllocator& allocator) { allocator.cleanEvent(); });
 }
 
-// Checkpoints a pool and restores it at once.
+// Checkpoints a pool and restores it immediately.
 ONESIDED_PROBE void probe_checkpoint(int device, std::uint64_t id_first, std::uint64_t id_second) {
   guarded([&](NPUAllocator& allocator) {
     const auto index = static_cast<c10::DeviceIndex>(device);

@@ -1,5 +1,5 @@
-// Malloc and free cost well under a microsecond; asked for through Python they would cost three. The same trace
-// runs here, in C++, on torch_npu's current allocator: native, decorated, or with an aligned pool open.
+// For benchmarks: an allocation trace in C++ on torch_npu's current allocator (native, decorated, or with an aligned
+// pool open). One malloc and free take well under a microsecond; through Python they would take three.
 #include <time.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Frees what was allocated `kLive` steps ago, then allocates: a steady state with reuse.
+// Frees the block that was allocated `kLive` steps ago, then allocates: a steady state with reuse.
 constexpr std::size_t kLive = 32;
 
 void run_pairs(const std::uint64_t* sizes, std::size_t count, aclrtStream stream) {
@@ -32,7 +32,8 @@ void run_pairs(const std::uint64_t* sizes, std::size_t count, aclrtStream stream
 
 }  // namespace
 
-// Nanoseconds for one malloc and one free, `threads` of them running the trace at once on one device and stream.
+// Nanoseconds for one malloc and one free, with `threads` threads running the trace concurrently on one device and
+// stream.
 extern "C" __attribute__((visibility("default"))) double alloc_trace_ns(const std::uint64_t* sizes, std::uint64_t count,
                                                                         int threads, int device, void* stream) {
   using Clock = std::chrono::steady_clock;
@@ -58,8 +59,8 @@ extern "C" __attribute__((visibility("default"))) double alloc_trace_ns(const st
   return static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count()) / pairs;
 }
 
-// Processor nanoseconds of the calling thread for one malloc and one free. What other processes do to this machine does
-// not count, so that a difference of one in a hundred can be seen.
+// Processor nanoseconds of the calling thread for one malloc and one free. Other processes do not count, so a
+// difference of one percent can be measured.
 extern "C" __attribute__((visibility("default"))) double alloc_trace_processor_ns(const std::uint64_t* sizes,
                                                                                   std::uint64_t count, void* stream) {
   const auto now = [] {
@@ -72,7 +73,7 @@ extern "C" __attribute__((visibility("default"))) double alloc_trace_processor_n
   return (now() - start) / static_cast<double>(count);
 }
 
-// Only to satisfy inline code of the wheel's headers that this file never reaches.
+// Only for inline code in the wheel's headers that this file never calls.
 #pragma GCC visibility push(hidden)
 std::string formatErrorCode(SubModule, ErrCode) { return ""; }
 #pragma GCC visibility pop

@@ -1,4 +1,4 @@
-// Alignment and range arithmetic in one place, and none of it may wrap around unnoticed.
+// Alignment and range arithmetic with overflow checks.
 #pragma once
 
 #include <bit>
@@ -21,20 +21,20 @@ constexpr bool is_aligned(std::uint64_t value, std::uint64_t alignment) { return
 
 constexpr std::uint64_t align_down(std::uint64_t value, std::uint64_t alignment) { return value & ~(alignment - 1); }
 
-// a + b, or nothing if the sum does not fit 64 bits.
+// a + b, or std::nullopt if the sum does not fit 64 bits.
 constexpr std::optional<std::uint64_t> checked_add(std::uint64_t a, std::uint64_t b) {
   if (b > std::numeric_limits<std::uint64_t>::max() - a) return std::nullopt;
   return a + b;
 }
 
-// The smallest multiple of `alignment` (a power of two) that is >= value, or nothing if it does not fit 64 bits.
+// The smallest multiple of `alignment` (a power of two) that is >= value, or std::nullopt if it does not fit 64 bits.
 constexpr std::optional<std::uint64_t> align_up(std::uint64_t value, std::uint64_t alignment) {
   const auto sum = checked_add(value, alignment - 1);
   if (!sum) return std::nullopt;
   return align_down(*sum, alignment);
 }
 
-// [address, address + nbytes) lies inside [base, base + size). False when a sum wraps.
+// True if [address, address + nbytes) lies inside [base, base + size). False if a sum overflows.
 constexpr bool range_within(std::uint64_t address, std::uint64_t nbytes, std::uint64_t base, std::uint64_t size) {
   const auto end = checked_add(address, nbytes);
   const auto limit = checked_add(base, size);

@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 
-TEST(Align, RoundsUpAndRefusesToWrap) {
+TEST(Align, RoundsUpAndRefusesOverflow) {
   EXPECT_EQ(align_up(0, 512), 0u);
   EXPECT_EQ(align_up(1, 512), 512u);
   EXPECT_EQ(align_up(512, 512), 512u);
   EXPECT_EQ(align_up(kMax - 10, 512), std::nullopt);
 }
 
-TEST(Align, RangeWithinNeverWraps) {
+TEST(Align, RangeWithinNeverOverflows) {
   EXPECT_TRUE(range_within(100, 10, 100, 10));
   EXPECT_FALSE(range_within(99, 10, 100, 10));
   EXPECT_FALSE(range_within(101, 10, 100, 10));
@@ -68,7 +68,7 @@ TEST(Fd, ClosesOnce) {
   Fd copy = writer.duplicate();
   EXPECT_TRUE(copy.valid());
   writer = std::move(copy);
-  EXPECT_FALSE(copy.valid());  // NOLINT(bugprone-use-after-move): that is the question
+  EXPECT_FALSE(copy.valid());  // NOLINT(bugprone-use-after-move): the test checks this
   EXPECT_EQ(::write(writer.get(), "x", 1), 1);
 }
 

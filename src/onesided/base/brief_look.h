@@ -1,6 +1,6 @@
-// Being put to sleep and woken takes several microseconds, more than a small request takes in all. A thread that
-// has reason to expect something at once looks for it a moment before it sleeps. Where the processors are busy with
-// other work such looks only keep whoever is waited for from running: they are given up as soon as one was in vain.
+// Decides whether a thread polls briefly before it blocks. Blocking and waking take several microseconds, more than a
+// small request takes in total, so a thread that expects an event soon polls for it first. If the processors are busy,
+// polling only delays the thread that produces the event; polling therefore stops after one unsuccessful poll.
 #pragma once
 
 #include <chrono>
@@ -10,12 +10,12 @@
 
 namespace onesided {
 
-// Whether to look, learnt from the looks before. Confined to one thread at a time.
+// Decides from the results of earlier polls. Confined to one thread at a time.
 class BriefLook {
  public:
   static constexpr auto kLength = std::chrono::microseconds(50);
 
-  // Never on a single processor.
+  // Never true on a single processor.
   bool worthwhile() {
     static const bool several = std::thread::hardware_concurrency() > 1;
     if (!several) return false;
@@ -26,7 +26,7 @@ class BriefLook {
   void ended(bool found) { pause_ = found ? 0 : kPause; }
 
  private:
-  static constexpr int kPause = 50;  // occasions that are let pass after a look in vain
+  static constexpr int kPause = 50;  // waits without polling after an unsuccessful poll
   int pause_ = 0;
 };
 

@@ -1,4 +1,5 @@
-// A broken invariant must stop the process where it broke, with the values that broke it, in every build.
+// A check of an invariant: if it is broken, the process stops at this place, with the values in the message, in every
+// build.
 #pragma once
 
 #include <fmt/core.h>
@@ -11,7 +12,7 @@ namespace onesided::detail {
 
 }  // namespace onesided::detail
 
-// ONESIDED_CHECK(used <= size, "used={} size={}", used, size): aborts with the text when the condition does not hold.
+// ONESIDED_CHECK(used <= size, "used={} size={}", used, size): aborts with the text if the condition does not hold.
 #define ONESIDED_CHECK(condition, ...)                                                              \
   do {                                                                                              \
     if (!(condition)) [[unlikely]]                                                                  \

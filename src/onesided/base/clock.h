@@ -1,4 +1,4 @@
-// Every wait has a deadline on the monotonic clock; "no limit" is a value of the same type, not a special case.
+// Deadlines on the monotonic clock. Every wait has one; "no limit" is a value of the same type.
 #pragma once
 
 #include <algorithm>
@@ -11,16 +11,16 @@ namespace onesided {
 
 using Clock = std::chrono::steady_clock;
 
-// A point in time after which a wait gives up, or never. A value.
+// A point in time at which a wait ends, or never. A value.
 class Deadline {
  public:
   static Deadline never() { return Deadline(Clock::time_point::max()); }
   static Deadline after_ms(std::int64_t timeout_ms) {
-    // A century is "never": keeps now + timeout from overflowing.
+    // A century counts as "never", so that now + timeout does not overflow.
     if (timeout_ms >= 100LL * 365 * 24 * 3600 * 1000) return never();
     return Deadline(Clock::now() + std::chrono::milliseconds(std::max<std::int64_t>(timeout_ms, 0)));
   }
-  // Nothing means no limit.
+  // std::nullopt means no limit.
   static Deadline after_ms(std::optional<std::int64_t> timeout_ms) {
     return timeout_ms ? after_ms(*timeout_ms) : never();
   }
@@ -28,7 +28,7 @@ class Deadline {
   bool is_never() const { return at_ == Clock::time_point::max(); }
   bool passed() const { return !is_never() && Clock::now() >= at_; }
   Clock::time_point at() const { return at_; }
-  // For poll(2) and friends: milliseconds left, rounded up, 0 when passed, -1 for never.
+  // For poll(2) and similar calls: milliseconds left, rounded up; 0 if passed, -1 for never.
   int poll_timeout_ms() const {
     if (is_never()) return -1;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();

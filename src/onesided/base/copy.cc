@@ -11,12 +11,12 @@ namespace onesided {
 #if defined(__x86_64__)
 namespace {
 
-// From here on, stores around the cache win over memcpy: the target need not be read before it is written. Measured
-// with bench/transfer; below, the copy stays in the second-level cache.
+// From this size on, non-temporal stores are faster than memcpy, because the target is not read before it is written.
+// Measured with bench/transfer; smaller copies stay in the second-level cache.
 constexpr std::uint64_t kAroundCacheBytes = 512 * 1024;
 
 __attribute__((target("avx2"))) void copy_around_cache(char* to, const char* from, std::uint64_t nbytes) {
-  // Such stores need whole vectors at aligned addresses.
+  // Non-temporal stores need whole vectors at aligned addresses.
   const std::uint64_t head = std::min<std::uint64_t>(nbytes, (32 - reinterpret_cast<std::uintptr_t>(to) % 32) % 32);
   std::memcpy(to, from, head);
   to += head;
@@ -32,7 +32,7 @@ __attribute__((target("avx2"))) void copy_around_cache(char* to, const char* fro
     _mm256_stream_si256(target + 2, c);
     _mm256_stream_si256(target + 3, d);
   }
-  // They are ordered with nothing else until this.
+  // The fence orders them with other stores.
   _mm_sfence();
   std::memcpy(to, from, nbytes);
 }

@@ -8,7 +8,7 @@
 namespace onesided {
 namespace {
 
-TEST(CopyBytes, EverySizeAtEveryAlignmentAndNothingBeside) {
+TEST(CopyBytes, CopiesEverySizeAtEveryAlignmentAndNoByteMore) {
   constexpr std::uint64_t kMost = (2 << 20) + 300;
   std::vector<unsigned char> from(kMost + 64), to(kMost + 128);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i * 131 + (i >> 8));

@@ -31,11 +31,11 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create(const std::string& thread_n
   if (::epoll_ctl(loop->epoll_.get(), EPOLL_CTL_ADD, loop->wake_.get(), &event) != 0)
     return Error(Status::kResourceExhausted, fmt::format("event loop: epoll_ctl: {}", std::strerror(errno)));
   try {
-    // The first thing the loop's thread does is take this lock, so that it sees thread_ complete.
+    // The loop's thread first takes this lock, so that it reads thread_ after it is assigned.
     MutexLock lock(loop->mutex_);
     loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   } catch (const std::system_error& failure) {
-    return Error(Status::kResourceExhausted, fmt::format("event loop: no thread left ({})", failure.what()));
+    return Error(Status::kResourceExhausted, fmt::format("event loop: cannot start a thread ({})", failure.what()));
   }
   ::pthread_setname_np(loop->thread_.native_handle(), thread_name.substr(0, 15).c_str());
   return loop;
@@ -47,7 +47,7 @@ EventLoop::~EventLoop() { stop(); }
 
 void EventLoop::wake() {
   const std::uint64_t one = 1;
-  // Can only fail when the counter is full, and then the loop is awake anyway.
+  // Fails only if the counter is full; then the loop is awake anyway.
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
 }
 
@@ -72,7 +72,7 @@ void EventLoop::stop() {
   }
   wake();
   thread_.join();
-  // What is left may hold whoever holds this loop: a timer that never came due, a descriptor that is still watched.
+  // Remaining timers and handlers may hold the owner of this loop, so they are destroyed here.
   timer_index_.clear();
   const auto timers = std::move(timers_);
   timers_.clear();
@@ -150,7 +150,8 @@ void EventLoop::run_posted() {
   for (auto& task : tasks) task();
 }
 
-// Where events come in quick succession: being put to sleep and woken takes longer than to serve one.
+// Polls before it blocks if events follow each other quickly, because blocking and waking take longer than handling an
+// event.
 int EventLoop::wait_for_events(std::span<epoll_event> events, int timeout_ms) {
   const auto look = [&](int wait_ms) {
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms);
@@ -170,7 +171,7 @@ int EventLoop::wait_for_events(std::span<epoll_event> events, int timeout_ms) {
   return count;
 }
 
-// Held by the caller while it runs: it may unwatch itself.
+// The caller holds it while it runs, because a handler may unwatch itself.
 std::shared_ptr<EventLoop::Handler> EventLoop::handler_of(std::uint64_t serial) {
   MutexLock lock(mutex_);
   const auto found = watches_.find(static_cast<int>(serial & 0xffffffffu));

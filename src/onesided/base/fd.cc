@@ -8,7 +8,7 @@ namespace onesided {
 
 std::size_t descriptor_limit() {
   rlimit limit{};
-  // Cannot fail for a resource that exists.
+  // Cannot fail for a valid resource.
   ::getrlimit(RLIMIT_NOFILE, &limit);
   return static_cast<std::size_t>(limit.rlim_cur);
 }

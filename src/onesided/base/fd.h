@@ -1,4 +1,4 @@
-// A file descriptor has one owner and is closed exactly once.
+// An owned file descriptor, closed exactly once.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,10 @@
 
 namespace onesided {
 
-// How many descriptors this process may have open (RLIMIT_NOFILE).
+// The number of descriptors that this process may have open (RLIMIT_NOFILE).
 std::size_t descriptor_limit();
 
-// Owns one file descriptor, or none (-1). A value that moves; confined to one thread at a time.
+// Owns one file descriptor, or none (-1). A movable value; confined to one thread at a time.
 class Fd {
  public:
   Fd() = default;
@@ -29,9 +29,9 @@ class Fd {
   bool valid() const { return fd_ >= 0; }
   int get() const { return fd_; }
   int release() { return std::exchange(fd_, -1); }
-  // Closes what is held.
+  // Closes the descriptor.
   void reset();
-  // A second descriptor of the same open file (close-on-exec). Invalid when the process has no descriptor left.
+  // A second descriptor of the same open file (close-on-exec). Invalid if the process has no descriptor left.
   Fd duplicate() const;
 
  private:

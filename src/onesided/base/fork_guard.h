@@ -1,15 +1,15 @@
-// In a forked child the threads are gone and locks may be held for ever; objects with threads must notice before
-// they touch anything.
+// Detects a forked child. There the parent's threads do not exist and locks may be held for ever, so objects with
+// threads must check before they access anything.
 #pragma once
 
 #include <cstdint>
 
 namespace onesided {
 
-// How many forks lie between this process and the one that loaded the library. One atomic load.
+// The number of forks between this process and the one that loaded the library. One atomic load.
 std::uint32_t fork_depth();
 
-// Made in one process, false in its forked children. A value.
+// same_process() is true in the process that made the object and false in its forked children. A value.
 class ForkGuard {
  public:
   ForkGuard() : depth_(fork_depth()) {}

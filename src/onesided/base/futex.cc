@@ -16,7 +16,7 @@ int operation(int op, FutexScope scope) { return scope == FutexScope::kProcess ?
 }  // namespace
 
 bool futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline, FutexScope scope) {
-  // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC, which is what steady_clock counts on Linux.
+  // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC, the clock of steady_clock on Linux.
   timespec at{};
   if (!deadline.is_never()) {
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.at().time_since_epoch()).count();

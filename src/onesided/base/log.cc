@@ -26,7 +26,7 @@ LogLevel active_level() {
 }
 
 spdlog::logger& logger() {
-  // Leaked on purpose: threads may log while statics are destroyed.
+  // Never destroyed, because threads may log while static objects are destroyed.
   static auto* instance = [] {
     auto* made = new spdlog::logger("onesided", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("[%n %P %H:%M:%S.%e %l] %v");

@@ -1,4 +1,4 @@
-// Few, useful lines on stderr, never from a hot path. ONESIDED_LOG=debug|info|warn|error|off, default warn.
+// Log lines on stderr, never from a performance-critical path. ONESIDED_LOG=debug|info|warn|error|off, default warn.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@ namespace onesided {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError, kOff };
 
-// Thread-safe. Costs one comparison when the level is off.
+// Thread-safe. Costs one comparison if the level is off.
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, std::string_view text);
 

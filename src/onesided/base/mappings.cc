@@ -19,7 +19,7 @@
 namespace onesided {
 namespace {
 
-// PROCMAP_QUERY of <linux/fs.h>, which older headers lack.
+// PROCMAP_QUERY of <linux/fs.h>, which is missing in older headers.
 struct MapQuery {
   std::uint64_t size = sizeof(MapQuery), query_flags = 0, query_address = 0;
   std::uint64_t start = 0, end = 0, flags = 0, page_bytes = 0, offset = 0, inode = 0;
@@ -29,7 +29,7 @@ struct MapQuery {
 constexpr auto kAskMap = _IOWR('f', 17, MapQuery);
 constexpr std::uint64_t kWritable = 2;
 
-// Nothing: this kernel cannot be asked like that.
+// std::nullopt: this kernel does not have the query.
 std::optional<bool> ask_is_writable(int maps, std::uint64_t address, std::uint64_t end) {
   for (MapQuery query; address < end; address = query.end) {
     query = MapQuery();
@@ -42,7 +42,7 @@ std::optional<bool> ask_is_writable(int maps, std::uint64_t address, std::uint64
 
 bool read_is_writable(std::uint64_t address, std::uint64_t end) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen("/proc/self/maps", "re"), &std::fclose);
-  if (!maps) return true;  // without /proc nobody can say; the kernel still refuses what it copies itself
+  if (!maps) return true;  // unknown without /proc; the kernel still checks the copies that it does itself
   char line[512];
   for (bool begins = true; address < end && std::fgets(line, sizeof line, maps.get());) {
     const bool whole = std::strchr(line, '\n') != nullptr;
@@ -78,7 +78,7 @@ bool copy_unless_it_faults(void* to, const void* from, std::uint64_t nbytes) {
   const auto copied = ::process_vm_writev(::getpid(), &source, 1, &target, 1, 0);
   if (copied >= 0) return static_cast<std::uint64_t>(copied) == nbytes;
   if (errno == EFAULT) return false;
-  // A sandbox that forbids the call.
+  // A sandbox forbids the call.
   std::memcpy(to, from, nbytes);
   return true;
 }

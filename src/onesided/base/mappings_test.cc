@@ -28,7 +28,7 @@ class MappingsTest : public ::testing::Test {
   char* base_ = nullptr;
 };
 
-TEST_F(MappingsTest, WhatIsMapped) {
+TEST_F(MappingsTest, IsMapped) {
   EXPECT_TRUE(is_mapped(at(0), 2 * kPage));
   EXPECT_TRUE(is_mapped(at(5), 2 * kPage - 5));
   EXPECT_FALSE(is_mapped(at(0), 2 * kPage + 1));
@@ -38,7 +38,7 @@ TEST_F(MappingsTest, WhatIsMapped) {
   EXPECT_FALSE(is_mapped(~0ULL - 100, 100));
 }
 
-TEST_F(MappingsTest, WhatMayBeWritten) {
+TEST_F(MappingsTest, IsWritable) {
   EXPECT_TRUE(is_writable(at(0), kPage));
   EXPECT_TRUE(is_writable(at(100), 1));
   EXPECT_FALSE(is_writable(at(0), kPage + 1));
@@ -48,7 +48,7 @@ TEST_F(MappingsTest, WhatMayBeWritten) {
   EXPECT_FALSE(is_writable(3, 5));
 }
 
-TEST_F(MappingsTest, CopiesThatWouldFaultSaySo) {
+TEST_F(MappingsTest, CopiesThatWouldFaultReturnFalse) {
   char buffer[64] = "something";
   EXPECT_TRUE(copy_unless_it_faults(base_ + 3 * kPage, buffer, sizeof buffer));
   EXPECT_STREQ(base_ + 3 * kPage, "something");

@@ -1,4 +1,4 @@
-// Mutexes that clang's thread-safety analysis understands (-Wthread-safety); with g++ the annotations vanish.
+// Mutexes with annotations for clang's thread-safety analysis (-Wthread-safety); g++ ignores the annotations.
 #pragma once
 
 #include <condition_variable>
@@ -30,7 +30,7 @@ class ONESIDED_TSA(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// Holds a Mutex for a scope; may be released early or for a while.
+// Holds a Mutex for a scope; may be released early or temporarily.
 class ONESIDED_TSA(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ONESIDED_ACQUIRE(mutex) : lock_(mutex.native()) {}
@@ -45,12 +45,12 @@ class ONESIDED_TSA(scoped_lockable) MutexLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Waiting is always `while (!condition) cv.wait(lock, deadline)`, in the open, so that the analysis sees the guard.
+// Waiting is always written as `while (!condition) cv.wait(lock, deadline)`, so that the analysis sees the guard.
 class CondVar {
  public:
   void notify_one() { cv_.notify_one(); }
   void notify_all() { cv_.notify_all(); }
-  // False when the deadline passed. May wake without cause.
+  // False if the deadline passed. May wake spuriously.
   bool wait(MutexLock& lock, Deadline deadline = Deadline::never()) {
     if (deadline.is_never()) {
       cv_.wait(lock.native());

@@ -1,12 +1,12 @@
-// A function that was passed a lock, and calls out, has to give it back for as long as that takes.
+// Releases a lock temporarily, in a function that received the lock and makes an outside call.
 #pragma once
 
 #include "onesided/base/mutex.h"
 
 namespace onesided {
 
-// Gives a lock back for a scope. The analysis cannot follow a lock that is passed on, and takes the mutex for held:
-// nothing that it guards may be touched in the scope.
+// Releases a lock for a scope. The analysis cannot follow a lock that is passed on and treats the mutex as held:
+// members guarded by it must not be accessed in the scope.
 class MutexPause {
  public:
   explicit MutexPause(MutexLock& lock) : lock_(lock.native()) { lock_.unlock(); }

@@ -12,9 +12,9 @@
 namespace onesided {
 namespace {
 
-// Leaked on purpose: descriptors may be given back while statics are destroyed.
+// Never destroyed, because descriptors may be closed while static objects are destroyed.
 struct Table {
-  // Held across a fork, so that the child finds the set whole and the mutex free.
+  // Held across a fork, so that in the child the set is consistent and the mutex free.
   std::mutex mutex;
   std::set<int> fds;
   Fd null{::open("/dev/null", O_RDWR | O_CLOEXEC)};
@@ -25,7 +25,7 @@ Table& table() {
     auto* made = new Table;
     const int rc = ::pthread_atfork([] { table().mutex.lock(); }, [] { table().mutex.unlock(); },
                                     [] {
-                                      // Only calls that are safe between fork and exec.
+                                      // Makes only calls that are safe between fork and exec.
                                       auto& inherited = table();
                                       for (const int fd : inherited.fds) ::dup3(inherited.null.get(), fd, O_CLOEXEC);
                                       inherited.fds.clear();

@@ -1,5 +1,5 @@
-// A forked child inherits every descriptor. If it kept a copy of our sockets, the port would stay taken and peers
-// would not notice when this process dies, for as long as the child lives.
+// Descriptors that forked children do not keep. A child inherits every descriptor. If it kept copies of the engine's
+// sockets, then until the child ends the port would remain in use and peers would not notice the end of this process.
 #pragma once
 
 #include <utility>
@@ -8,9 +8,9 @@
 
 namespace onesided {
 
-// Owns a descriptor whose copy in every forked child is replaced by /dev/null at once (the number stays taken, so that
-// nothing else can be hit by a late close). A value that moves; confined to one thread at a time, forks may happen on
-// any.
+// Owns a descriptor whose copy in every forked child is replaced by /dev/null immediately (the number remains in use,
+// so that a late close cannot close another descriptor). A movable value; confined to one thread at a time; any thread
+// may fork.
 class PrivateFd {
  public:
   PrivateFd() = default;
@@ -28,7 +28,7 @@ class PrivateFd {
   bool valid() const { return fd_.valid(); }
   int get() const { return fd_.get(); }
   void reset() { (void)release(); }
-  // Gives it away, no longer private.
+  // Releases the descriptor to the caller; it is no longer private.
   Fd release();
 
  private:

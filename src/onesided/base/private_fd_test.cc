@@ -15,7 +15,7 @@ std::pair<Fd, Fd> socket_pair() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-// The end of the peer's stream, seen while a child of this process lives.
+// Checks that the peer reads the end of the stream while a child of this process exists.
 bool peer_sees_end(Fd& peer) {
   pollfd entry{peer.get(), POLLIN, 0};
   char byte = 0;
@@ -29,7 +29,7 @@ TEST(PrivateFd, AForkedChildDoesNotKeepTheConnectionOpen) {
   const int number = kept.get();
   const pid_t child = ::fork();
   if (child == 0) {
-    // The number is taken, by something harmless.
+    // The number is in use, by /dev/null.
     char byte = 0;
     const bool harmless = ::read(number, &byte, 1) == 0;
     to_child.reset();
@@ -40,13 +40,13 @@ TEST(PrivateFd, AForkedChildDoesNotKeepTheConnectionOpen) {
   in_child.reset();
   kept.reset();
   EXPECT_TRUE(peer_sees_end(peer));
-  to_child.reset();  // lets the child go
+  to_child.reset();  // lets the child end
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
 }
 
-TEST(PrivateFd, WhatIsGivenAwayIsInheritedAgain) {
+TEST(PrivateFd, AReleasedDescriptorIsInherited) {
   auto [ours, peer] = socket_pair();
   PrivateFd kept(std::move(ours));
   PrivateFd moved(std::move(kept));
@@ -58,7 +58,7 @@ TEST(PrivateFd, WhatIsGivenAwayIsInheritedAgain) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(PrivateFd, AChildMayMakeItsOwn) {
+TEST(PrivateFd, AChildMayMakeItsOwnDescriptors) {
   const pid_t child = ::fork();
   if (child == 0) {
     auto [ours, peer] = socket_pair();

@@ -1,5 +1,5 @@
-// Expected failures are values. Result<T> is a T or an Error and must be looked at; there are no exceptions in the
-// core (they are born in the bindings only).
+// Result<T>: a T or an Error. Expected failures are values that must be checked; the core does not use exceptions (only
+// the bindings raise them).
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace onesided {
 
-// Either a T or an Error. A value. Reading the wrong side is a broken invariant and stops the process with the error.
+// Either a T or an Error. A value. Reading the wrong one is a broken invariant and stops the process with the error.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -72,13 +72,13 @@ class [[nodiscard]] Result<void> {
 
 }  // namespace onesided
 
-// Leaves the function with the error of `expression` (a Result), if it failed.
+// Returns from the function with the error of `expression` (a Result), if it failed.
 #define ONESIDED_TRY(expression)                                                        \
   do {                                                                                  \
     if (auto try_result_ = (expression); !try_result_.ok()) return try_result_.error(); \
   } while (false)
 
-// Defines `name` from the value of `expression` (a Result<T>), or leaves the function with its error.
+// Defines `name` from the value of `expression` (a Result<T>), or returns from the function with its error.
 #define ONESIDED_TRY_ASSIGN(name, expression)                                                                      \
   auto ONESIDED_TRY_CONCAT(try_result_, __LINE__) = (expression);                                                  \
   if (!ONESIDED_TRY_CONCAT(try_result_, __LINE__).ok()) return ONESIDED_TRY_CONCAT(try_result_, __LINE__).error(); \

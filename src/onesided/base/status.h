@@ -1,5 +1,5 @@
-// One closed set of outcomes for the whole project, with HIXL's public names and values where HIXL has one, so
-// that programs written against it keep their checks. Our own codes live in a range of their own.
+// Status codes and errors of the whole project, a closed set. Codes that exist in HIXL have its public names and
+// values, so that programs written for HIXL need no change; other codes have a separate range.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace onesided {
 
-// Values below 600000 are HIXL's public API; values from 910001 on are ours and documented in docs/errors.md.
+// Values below 600000 are HIXL's public API; values from 910001 on are onesided's and are documented in docs/errors.md.
 enum class Status : std::uint32_t {
   kSuccess = 0,
   kParamInvalid = 103900,
@@ -20,13 +20,13 @@ enum class Status : std::uint32_t {
   kUnsupported = 103905,
   kResourceExhausted = 203900,
   kFailed = 503900,
-  kStale = 910001,       // the region, or the engine that published it, is gone or was replaced
-  kBusy = 910002,        // still in use by somebody alive; ask again later
+  kStale = 910001,       // the region was deregistered, or its engine has ended or was replaced
+  kBusy = 910002,        // still in use; repeat the call later
   kAddrInUse = 910003,   // another listener owns the address
   kNotFound = 910004,    // no such handle, pool, peer or object
-  kPeerLost = 910005,    // the peer's process died or the connection broke
-  kAuthFailed = 910006,  // the peer could not prove who it is
-  kCancelled = 910007,   // ended because the caller asked for it
+  kPeerLost = 910005,    // the peer's process ended or the connection broke
+  kAuthFailed = 910006,  // the peer could not be authenticated
+  kCancelled = 910007,   // ended at the caller's request
   kMisaligned = 910008,  // Ascend device memory that the driver's 2 MiB rule refuses
   kClosed = 910009,      // the engine was closed, or this is a forked child of its process
 };
@@ -34,7 +34,7 @@ enum class Status : std::uint32_t {
 // "PARAM_INVALID", "STALE", ...: the public spelling, the same in C++, Python and logs. "UNKNOWN" for other values.
 std::string_view status_name(Status status);
 
-// What went wrong (code) and, in words, what, where and what to do about it. A value.
+// A status code and a text: what failed, where, and what to do. A value.
 class [[nodiscard]] Error {
  public:
   Error(Status status, std::string text) : status_(status), text_(std::move(text)) {}

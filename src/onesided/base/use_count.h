@@ -1,4 +1,4 @@
-// "wait until nobody uses it any more" for regions, peers and engines, at two atomic additions a use.
+// A count of users on which a thread can wait, for regions, peers and engines. One use costs two atomic additions.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace onesided {
 
-// How many users a thing has. Internally synchronized. The thing may be destroyed as soon as wait_idle() returned true
-// and no new user can enter: leave() does not touch the count after its last change.
+// The number of users of an object. Internally synchronized. The object may be destroyed as soon as wait_idle() has
+// returned true and no new user can enter: leave() does not access the count after its last change.
 class UseCount {
  public:
   void enter() { word_.fetch_add(1, std::memory_order_seq_cst); }
@@ -18,7 +18,7 @@ class UseCount {
     if (word_.fetch_sub(1, std::memory_order_seq_cst) == (kWaiting | 1)) futex_wake_all(word_);
   }
   std::uint32_t users() const { return word_.load(std::memory_order_seq_cst) & ~kWaiting; }
-  // Blocks until there are no users; false when the deadline passed first.
+  // Blocks until there are no users; false if the deadline passed first.
   bool wait_idle(Deadline deadline) {
     while (true) {
       std::uint32_t seen = word_.load(std::memory_order_seq_cst);

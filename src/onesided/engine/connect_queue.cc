@@ -15,7 +15,7 @@ namespace onesided {
 struct ConnectQueue::State {
   struct Remote {
     std::deque<Operation> waiting;
-    bool running = false;  // a thread is at work for it
+    bool running = false;  // a thread runs its operations
     Outcome outcome;
   };
   Mutex mutex;
@@ -32,15 +32,16 @@ Result<void> ConnectQueue::add(std::string_view remote_id, Operation operation) 
   auto& state = *state_;
   MutexLock lock(state.mutex);
   if (state.closed) return Error(Status::kClosed, "the engine is closed");
-  // What is refused leaves no trace: the status of the remote is that of what was asked before.
+  // A refused operation has no effect: the status of the remote remains that of the operation before it.
   const auto known = state.remotes.find(remote_id);
   if (known != state.remotes.end() && known->second.waiting.size() >= kMaxQueued)
-    return Error(Status::kResourceExhausted, fmt::format("{} operations already wait for {}", kMaxQueued, remote_id));
+    return Error(Status::kResourceExhausted,
+                 fmt::format("{} operations for {} are queued already, which is the limit", kMaxQueued, remote_id));
   const bool starts = known == state.remotes.end() || !known->second.running;
   if (starts) {
     if (state.running >= kMaxRemotes)
       return Error(Status::kResourceExhausted,
-                   fmt::format("operations for {} remotes are under way already", kMaxRemotes));
+                   fmt::format("operations for {} remotes are pending already, which is the limit", kMaxRemotes));
     try {
       std::thread([shared = state_, id = std::string(remote_id)] { run(shared, id); }).detach();
     } catch (const std::system_error& error) {
@@ -48,7 +49,7 @@ Result<void> ConnectQueue::add(std::string_view remote_id, Operation operation) 
     }
     ++state.running;
   }
-  // The thread looks for it under the lock.
+  // The thread looks it up under the lock.
   auto& remote = state.remotes[std::string(remote_id)];
   remote.running = true;
   remote.outcome = Outcome();
@@ -84,7 +85,8 @@ Result<ConnectQueue::Outcome> ConnectQueue::outcome(std::string_view remote_id) 
   MutexLock lock(state_->mutex);
   const auto at = state_->remotes.find(remote_id);
   if (at == state_->remotes.end())
-    return Error(Status::kNotFound, fmt::format("no asynchronous connect or disconnect was asked for {}", remote_id));
+    return Error(Status::kNotFound,
+                 fmt::format("no asynchronous connect or disconnect was requested for {}", remote_id));
   return at->second.outcome;
 }
 

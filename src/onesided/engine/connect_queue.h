@@ -1,5 +1,5 @@
-// Connect_async and disconnect_async: in order for one remote, side by side for different ones, and a black-holed
-// remote delays nobody else.
+// The queue of connect_async and disconnect_async. Operations for one remote run in order; operations for different
+// remotes run concurrently, so an unreachable remote does not delay the others.
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@
 
 namespace onesided {
 
-// Runs one remote's operations on a thread that lives as long as there are any. Internally synchronized.
+// Runs the operations of each remote on one thread, which exists while there are any. Internally synchronized.
 class ConnectQueue {
  public:
   static constexpr std::size_t kMaxQueued = 1024;  // of one remote
-  static constexpr std::size_t kMaxRemotes = 256;  // with operations under way
+  static constexpr std::size_t kMaxRemotes = 256;  // with pending operations
 
   using Operation = std::function<Result<void>()>;
   struct Outcome {
@@ -27,11 +27,11 @@ class ConnectQueue {
   ConnectQueue();
   ~ConnectQueue();  // after close()
 
-  // RESOURCE_EXHAUSTED: too many wait already. CLOSED.
+  // Errors: RESOURCE_EXHAUSTED if too many operations are queued; CLOSED.
   Result<void> add(std::string_view remote_id, Operation operation);
-  // Of the latest operation of that remote. NOT_FOUND: there never was one.
+  // The outcome of the remote's latest operation. NOT_FOUND if there was none.
   Result<Outcome> outcome(std::string_view remote_id);
-  // Refuses new operations and waits for those that are queued: see to it that they end.
+  // Refuses new operations and blocks until all queued ones have ended. The caller makes sure that they end.
   void close();
 
  private:

@@ -1,4 +1,4 @@
-// What the queue refuses must look as if it had not been asked for.
+// Tests of ConnectQueue. A refused operation must have no effect.
 #include "onesided/engine/connect_queue.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace onesided {
 namespace {
 
-TEST(ConnectQueue, WhatIsRefusedHasNoStatus) {
+TEST(ConnectQueue, ARefusedOperationHasNoStatus) {
   Mutex mutex;
   CondVar freed;
   bool free = false;
@@ -26,7 +26,7 @@ TEST(ConnectQueue, WhatIsRefusedHasNoStatus) {
   EXPECT_EQ(queue.outcome("one more").status(), Status::kNotFound);
   EXPECT_EQ(queue.outcome("remote 0")->status, TransferStatus::kWaiting);
   for (std::size_t i = 0; i + 1 < ConnectQueue::kMaxQueued; ++i) ASSERT_TRUE(queue.add("remote 0", blocks).ok());
-  // The first may have been taken off the queue already.
+  // The first may have been removed from the queue already.
   while (queue.add("remote 0", blocks).ok()) {
   }
   EXPECT_EQ(queue.outcome("remote 0")->status, TransferStatus::kWaiting);

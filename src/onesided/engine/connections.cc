@@ -21,7 +21,7 @@ Error not_connected(std::string_view remote_id) {
 }  // namespace
 
 Connections::Connections(Registry& registry, NotifyQueue& notifies, std::vector<Transport*> transports)
-    : transports_(std::move(transports)), registry_(registry), notifies_(notifies), guests_(registry) {}
+    : transports_(std::move(transports)), registry_(registry), notifies_(notifies), inbound_(registry) {}
 
 Connections::~Connections() { close(); }
 
@@ -40,8 +40,8 @@ Result<void> Connections::connect(std::string_view remote_id, Deadline deadline)
   while (true) {
     if (closed_) return Error(Status::kClosed, "the engine is closed");
     const auto known = find(remote_id);
-    if (known != peers_.end() && !known->second->gone()) {
-      // This engine is always connected to itself; saying so once more changes nothing.
+    if (known != peers_.end() && !known->second->unusable_reason()) {
+      // This engine is always connected to itself; a connect to itself changes nothing.
       if (known->second->is_self()) return {};
       return Error(Status::kAlreadyConnected, fmt::format("already connected to {}", remote_id));
     }
@@ -54,7 +54,7 @@ Result<void> Connections::connect(std::string_view remote_id, Deadline deadline)
   if (const auto known = find(id); known != peers_.end()) old = take(known);
   dialing_.insert(id);
   lock.unlock();
-  if (old) retire(old, *old->gone());
+  if (old) retire(old, *old->unusable_reason());
   auto peer = dial(id, deadline);
   if (peer.status() == Status::kAlreadyConnected) learn_alias(id);
   lock.lock();
@@ -85,8 +85,8 @@ std::shared_ptr<Peer> Connections::take(Peers::iterator at) {
   return peer;
 }
 
-// Whom does this name mean? The one that listens on an address of it; what greets there is not asked, since it has not
-// proved who it is.
+// Finds the connected peer that the name refers to by its addresses. The engine that answers there is not asked,
+// because it is not authenticated.
 void Connections::learn_alias(const std::string& remote_id) {
   const auto endpoint = Endpoint::parse(remote_id);
   if (!endpoint) return;
@@ -95,13 +95,14 @@ void Connections::learn_alias(const std::string& remote_id) {
   MutexLock lock(mutex_);
   for (const auto& [id, peer] : peers_)
     for (const auto& address : *addresses)
-      if (!peer->gone() && peer->bound_address() == address.to_string()) aliases_[remote_id] = id;
+      if (!peer->unusable_reason() && peer->bound_address() == address.to_string()) aliases_[remote_id] = id;
 }
 
 Result<std::shared_ptr<Peer>> Connections::dial(std::string_view remote_id, Deadline deadline) {
   ONESIDED_TRY_ASSIGN(session, sessions_->connect(remote_id, deadline));
   const auto peer = by_session(*session);
-  if (!peer) return Error(Status::kPeerLost, fmt::format("{} went away at once", remote_id));
+  if (!peer)
+    return Error(Status::kPeerLost, fmt::format("{} ended the session directly after it was connected", remote_id));
   auto linked = peer->open_links(transports_, deadline);
   if (linked.ok()) return peer;
   retire(peer, linked.error());
@@ -115,16 +116,16 @@ void Connections::retire(const std::shared_ptr<Peer>& peer, const Error& why) {
 }
 
 void Connections::sweep() {
-  // Peers that died take their mappings with them at the latest when the next one is dialed.
+  // Lost peers, and their mappings, are freed at the latest when the next peer is dialed.
   std::vector<std::shared_ptr<Peer>> dead;
   {
     MutexLock lock(mutex_);
     for (auto at = peers_.begin(); at != peers_.end();) {
       const auto here = at++;
-      if (here->second->gone() && here->second->uses().users() == 0) dead.push_back(take(here));
+      if (here->second->unusable_reason() && here->second->uses().users() == 0) dead.push_back(take(here));
     }
   }
-  for (const auto& peer : dead) retire(peer, *peer->gone());
+  for (const auto& peer : dead) retire(peer, *peer->unusable_reason());
 }
 
 Result<void> Connections::disconnect(std::string_view remote_id) {
@@ -146,7 +147,7 @@ Result<PeerUse> Connections::use(std::string_view remote_id, bool auto_connect, 
       if (closed_) return Error(Status::kClosed, "the engine is closed");
       if (const auto known = find(remote_id); known != peers_.end()) {
         PeerUse use(*known->second);
-        gone = use->gone();
+        gone = use->unusable_reason();
         if (!gone) return use;
       }
     }
@@ -156,7 +157,7 @@ Result<PeerUse> Connections::use(std::string_view remote_id, bool auto_connect, 
     if (connected.ok()) continue;
     MutexLock lock(mutex_);
     if (find(remote_id) != peers_.end()) continue;
-    // Somebody is connecting to it by another name.
+    // Another thread is connecting to it under another name.
     if (dialing_.empty() && std::exchange(last_try, true)) return connected.error();
     if (dialing_.empty()) continue;
     if (!dialed_.wait(lock, deadline) && deadline.passed()) return connected.error();
@@ -171,7 +172,7 @@ std::shared_ptr<Peer> Connections::by_session(const Session& session) {
 
 Result<void> Connections::on_accepted(const std::shared_ptr<Session>& session) {
   for (Transport* transport : transports_) transport->peer_accepted(session->peer());
-  return guests_.on_accepted(session);
+  return inbound_.on_accepted(session);
 }
 
 void Connections::on_connected(const std::shared_ptr<Session>& session) {
@@ -182,7 +183,7 @@ void Connections::on_connected(const std::shared_ptr<Session>& session) {
 
 void Connections::on_message(const std::shared_ptr<Session>& session, ControlMessage message, std::vector<Fd> fds) {
   const auto peer = session->initiated() ? by_session(*session) : nullptr;
-  // What the other direction says is not for us; a peer that mixes them up loses the session.
+  // A message of the other direction is a protocol error; it ends the session.
   const auto misplaced = [&](const auto&) {
     session->close(fmt::format("{} does not belong on this side of a session", control_message_name(message)));
   };
@@ -195,7 +196,7 @@ void Connections::on_message(const std::shared_ptr<Session>& session, ControlMes
                message);
     return;
   }
-  std::visit(Overloaded{[&](const TableRequest& request) { guests_.on_table_request(session, request); },
+  std::visit(Overloaded{[&](const TableRequest& request) { inbound_.on_table_request(session, request); },
                         [&](Notify& notify) {
                           const auto sequence = notify.sequence;
                           const Status status = notifies_.push(std::move(notify.name), std::move(notify.message));
@@ -206,13 +207,13 @@ void Connections::on_message(const std::shared_ptr<Session>& session, ControlMes
 }
 
 void Connections::on_drained(const std::shared_ptr<Session>& session) {
-  if (!session->initiated()) guests_.on_drained(session);
+  if (!session->initiated()) inbound_.on_drained(session);
 }
 
 void Connections::on_lost(const std::shared_ptr<Session>& session, const Error& reason) {
   if (!session->initiated()) {
     for (Transport* transport : transports_) transport->session_ended(*session);
-    return guests_.on_lost(session);
+    return inbound_.on_lost(session);
   }
   if (const auto peer = by_session(*session)) peer->on_lost(reason);
 }
@@ -236,7 +237,7 @@ std::vector<std::pair<std::string, Peer::Stats>> Connections::stats() {
 void Connections::close() {
   MutexLock lock(mutex_);
   closed_ = true;
-  // A dial under way fails by itself when the sessions close; it must not be left behind.
+  // A dial in progress fails when the sessions close; it must end before this returns.
   auto peers = std::move(peers_);
   peers_.clear();
   lock.unlock();

@@ -1,5 +1,5 @@
-// Who this engine is connected to, in both directions, and that there is one connection to each, however many
-// threads ask for it at once.
+// The engine's connections in both directions. There is at most one connection to each peer, also when several threads
+// connect to it at the same time.
 #pragma once
 
 #include <functional>
@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "onesided/base/mutex.h"
-#include "onesided/engine/guests.h"
+#include "onesided/engine/inbound_peers.h"
 #include "onesided/engine/notify_queue.h"
 #include "onesided/engine/peer.h"
 #include "onesided/engine/session.h"
 
 namespace onesided {
 
-// A peer that may be used: it is not retired while this lives. Moves.
+// Keeps a peer from being retired while this object exists. Movable.
 class PeerUse {
  public:
   explicit PeerUse(Peer& peer) : peer_(&peer) { peer.uses().enter(); }
@@ -30,36 +30,38 @@ class PeerUse {
   }
   Peer* operator->() const { return peer_; }
   Peer& operator*() const { return *peer_; }
-  // Somebody else leaves (Peer::transfer_ended).
+  // The use is passed on: the receiver ends it (Peer::transfer_ended).
   Peer& hand_over() { return *std::exchange(peer_, nullptr); }
 
  private:
   Peer* peer_;
 };
 
-// Internally synchronized. No public call from the session's thread.
+// Internally synchronized. Public functions must not be called from the session's thread.
 class Connections : private SessionEvents {
  public:
   Connections(Registry& registry, NotifyQueue& notifies, std::vector<Transport*> transports);
   ~Connections() override;
 
-  // Opens the listener. Once, first. `self_link` carries what this engine moves as its own peer.
+  // Opens the listener. Must be called once, before any other function. `self_link` carries the transfers of this
+  // engine with itself as the peer.
   Result<void> start(SessionOptions options, std::unique_ptr<CopyLink> self_link);
   const std::string& engine_id() const { return engine_id_; }
   const InstanceId& instance() const { return sessions_->hello().instance; }
 
-  // ALREADY_CONNECTED: by somebody else before, perhaps by another name of the same engine; then both names are good.
-  // Threads that connect to one peer at once: one does it, the others wait for it and get ALREADY_CONNECTED. Errors as
-  // Sessions::connect().
+  // ALREADY_CONNECTED: the peer is connected already, perhaps under another name; then both names are valid. If several
+  // threads connect to one peer at the same time, one connects; the others wait for it and get ALREADY_CONNECTED. Other
+  // errors as Sessions::connect().
   Result<void> connect(std::string_view remote_id, Deadline deadline);
-  // Returns when nothing moves any more. NOT_CONNECTED.
+  // Blocks until no byte of a transfer with this peer can move. Error: NOT_CONNECTED.
   Result<void> disconnect(std::string_view remote_id);
-  // The connected peer. NOT_CONNECTED: never, or no longer. PEER_LOST: it was. With auto_connect: connects first.
+  // The connected peer. NOT_CONNECTED: never connected, or disconnected. PEER_LOST: the connection was lost. With
+  // auto_connect, connects first.
   Result<PeerUse> use(std::string_view remote_id, bool auto_connect, Deadline deadline);
 
-  Guests& guests() { return guests_; }
+  InboundPeers& inbound() { return inbound_; }
   std::vector<std::pair<std::string, Peer::Stats>> stats();
-  // Disconnects everybody and stops listening. Idempotent.
+  // Disconnects all peers and stops listening. Idempotent.
   void close();
 
  private:
@@ -82,14 +84,14 @@ class Connections : private SessionEvents {
   const std::vector<Transport*> transports_;
   Registry& registry_;
   NotifyQueue& notifies_;
-  Guests guests_;
+  InboundPeers inbound_;
   std::unique_ptr<Sessions> sessions_;
   std::string engine_id_;
 
   Mutex mutex_;
   CondVar dialed_;
   bool closed_ ONESIDED_GUARDED_BY(mutex_) = false;
-  Peers peers_ ONESIDED_GUARDED_BY(mutex_);                                              // by the id asked for first
+  Peers peers_ ONESIDED_GUARDED_BY(mutex_);  // by the id that was connected first
   std::map<std::string, std::string, std::less<>> aliases_ ONESIDED_GUARDED_BY(mutex_);  // other ids of one of them
   std::set<std::string, std::less<>> dialing_ ONESIDED_GUARDED_BY(mutex_);
   std::map<std::uint64_t, std::shared_ptr<Peer>> by_session_ ONESIDED_GUARDED_BY(mutex_);

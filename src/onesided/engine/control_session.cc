@@ -18,10 +18,10 @@
 namespace onesided {
 namespace {
 
-constexpr std::size_t kQueueRoomBytes = 8 * kMiB;
+constexpr std::size_t kQueueLimitBytes = 8 * kMiB;
 constexpr std::int64_t kByeMs = 100;
 constexpr std::uint32_t kSilentHeartbeats = 4;
-constexpr int kLastTurns = 16;  // more than the buffer of a socket holds
+constexpr int kDrainTurns = 16;  // more turns than a socket's buffer can hold data for
 constexpr auto kCrowdPause = std::chrono::milliseconds(20);
 constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, Linux 6.5
 
@@ -46,26 +46,27 @@ PeerInfo info_of(const OpenedSession& opened, bool local) {
   return info;
 }
 
-// The process at the other end of a Unix socket. Asked of the socket it cannot be another one that got the same id.
+// The process at the other end of a Unix socket. The socket identifies it even if another process has got the same pid.
 Fd process_of(const FramedSocket& socket, const PeerInfo& peer) {
   if (!peer.local) return {};
   int pidfd = -1;
   socklen_t length = sizeof pidfd;
   if (::getsockopt(socket.fd(), SOL_SOCKET, kPeerPidfd, &pidfd, &length) == 0) return Fd(pidfd);
   if (peer.pid > 0) pidfd = static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0));
-  // Died between accept and now, or the kernel is older than 5.3: the socket's end has to do.
+  // The process has ended since accept(), or the kernel is older than 5.3: then only the end of the socket is observed.
   if (pidfd < 0) log_line(LogLevel::kDebug, fmt::format("pidfd_open({}): {}", peer.pid, std::strerror(errno)));
   return Fd(pidfd);
 }
 
-// What send() can know to be wrong before it is sent.
+// Checks that send() makes before it queues the message.
 Result<void> check_limits(const ControlMessage& message, std::size_t fds, bool local) {
   if (fds > 0 && !local) return Error(Status::kParamInvalid, "descriptors cannot be passed to a peer on another host");
   if (fds > kMaxAttachedFds)
-    return Error(Status::kParamInvalid, fmt::format("{} descriptors on one message, at most {}", fds, kMaxAttachedFds));
+    return Error(Status::kParamInvalid,
+                 fmt::format("{} descriptors on one message; the limit is {}", fds, kMaxAttachedFds));
   const auto* notify = std::get_if<Notify>(&message);
   if (notify != nullptr && notify->name.size() + notify->message.size() > kMaxNotifyBytes) {
-    return Error(Status::kParamInvalid, fmt::format("a notification of {} bytes, at most {} (name and message)",
+    return Error(Status::kParamInvalid, fmt::format("a notification of {} bytes; the limit is {} (name and message)",
                                                     notify->name.size() + notify->message.size(), kMaxNotifyBytes));
   }
   return {};
@@ -97,16 +98,17 @@ void ControlSession::start() {
   if (info_.local) watch_process();
   if (!info_.local) schedule_heartbeat();
   arm_output();
-  receive(Hear::kWhatFits);
+  receive(Receive::kWhileQueueHasCapacity);
 }
 
 void ControlSession::watch_process() {
-  // The socket alone does not tell when the peer died but a child it forked lives on with a copy of it.
+  // If the peer has ended but a child that it forked keeps a copy of the socket, then the socket does not report the
+  // end.
   if (!process_.valid()) return;
   const auto self = shared_from_this();
-  // Without a place to watch it, the socket's end has to do.
+  // If it cannot be watched, only the end of the socket is observed.
   [[maybe_unused]] const auto watched = loop_->watch(process_.get(), EPOLLIN, [self](std::uint32_t) {
-    self->receive(Hear::kLastWords);
+    self->receive(Receive::kAllThatArrived);
     self->finish(Error(Status::kPeerLost,
                        fmt::format("the process of {} (pid {}) ended", self->info_.engine_id, self->info_.pid)));
   });
@@ -121,26 +123,27 @@ bool ControlSession::process_ended() const {
 void ControlSession::on_ready(std::uint32_t events) {
   if ((events & EPOLLOUT) != 0) flush();
   if (!alive()) return;
-  if ((events & (EPOLLHUP | EPOLLERR)) != 0) return receive(Hear::kLastWords);
-  if ((events & EPOLLIN) != 0) receive(Hear::kWhatFits);
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) return receive(Receive::kAllThatArrived);
+  if ((events & EPOLLIN) != 0) receive(Receive::kWhileQueueHasCapacity);
 }
 
-void ControlSession::receive(Hear how) {
-  for (int turn = 0; alive() && turn < kLastTurns; ++turn) {
-    // Frames that came before the stream ended or broke are still heard.
+void ControlSession::receive(Receive how) {
+  for (int turn = 0; alive() && turn < kDrainTurns; ++turn) {
+    // Frames that arrived before the stream ended or broke are still handled.
     const auto filled = socket_->fill();
     if (!take_frames(how)) return;
     if (!filled) return finish(filled.error().with_context(info_.engine_id));
-    if (!*filled || how == Hear::kWhatFits) return;
+    if (!*filled || how == Receive::kWhileQueueHasCapacity) return;
   }
 }
 
-// False: the session has ended, or is choked.
-bool ControlSession::take_frames(Hear how) {
+// False: the session has ended, or reading is paused.
+bool ControlSession::take_frames(Receive how) {
   while (alive()) {
-    // Only a listener answers from this thread. A dialer reads on whatever it has queued, or both could choke.
-    if (how == Hear::kWhatFits && !initiated_ && socket_->queued_bytes() > kQueueRoomBytes) {
-      choked_ = true;
+    // Only a listener answers on this thread. A dialer reads regardless of its own queue; otherwise both sides could
+    // pause.
+    if (how == Receive::kWhileQueueHasCapacity && !initiated_ && socket_->queued_bytes() > kQueueLimitBytes) {
+      receive_paused_ = true;
       set_interest();
       return false;
     }
@@ -169,18 +172,18 @@ Result<void> ControlSession::handle(Frame frame) {
 
 Result<void> ControlSession::send(const ControlMessage& message, std::vector<Fd> fds, Deadline deadline) {
   ONESIDED_TRY(check_limits(message, fds.size(), info_.local));
-  ONESIDED_TRY(wait_for_room(deadline));
+  ONESIDED_TRY(wait_for_capacity(deadline));
   const auto payload = encode_control(message);
   if (payload.size() > kMaxControlPayload) {
-    return Error(Status::kParamInvalid, fmt::format("{} of {} bytes, at most {}", control_message_name(message),
+    return Error(Status::kParamInvalid, fmt::format("{} of {} bytes; the limit is {}", control_message_name(message),
                                                     payload.size(), kMaxControlPayload));
   }
   const auto sent = socket_->send(FrameKind::kControl, payload, std::move(fds));
   if (!sent) {
     const Error reason = sent.error().with_context(info_.engine_id);
-    // From the loop, and after what the peer may have said before it went.
+    // On the loop's thread, and after the messages that the peer may have sent before it ended.
     loop_->post([self = shared_from_this(), reason] {
-      self->receive(Hear::kLastWords);
+      self->receive(Receive::kAllThatArrived);
       self->finish(reason);
     });
     return reason;
@@ -189,12 +192,12 @@ Result<void> ControlSession::send(const ControlMessage& message, std::vector<Fd>
   return {};
 }
 
-Result<void> ControlSession::wait_for_room(Deadline deadline) {
+Result<void> ControlSession::wait_for_capacity(Deadline deadline) {
   MutexLock lock(mutex_);
-  while (!ended_ && !loop_->in_loop() && socket_->queued_bytes() > kQueueRoomBytes) {
+  while (!ended_ && !loop_->in_loop() && socket_->queued_bytes() > kQueueLimitBytes) {
     if (!room_.wait(lock, deadline) && deadline.passed()) {
-      return Error(Status::kTimeout, fmt::format("{} does not take what is sent to it ({} bytes wait)", info_.engine_id,
-                                                 socket_->queued_bytes()));
+      return Error(Status::kTimeout, fmt::format("{} does not read what is sent to it ({} bytes are queued)",
+                                                 info_.engine_id, socket_->queued_bytes()));
     }
   }
   if (ended_) return *ended_;
@@ -219,26 +222,26 @@ void ControlSession::flush() {
   if (!flushed) return finish(flushed.error().with_context(info_.engine_id));
   output_ = !*flushed;
   const auto left = socket_->queued_bytes();
-  const bool breathes_again = choked_ && left <= kQueueRoomBytes / 2;
-  if (breathes_again) choked_ = false;
-  // A peer that is not listened to shows that it lives by taking what it is sent.
-  if (choked_ && left < before) silent_ticks_ = 0;
+  const bool resumes = receive_paused_ && left <= kQueueLimitBytes / 2;
+  if (resumes) receive_paused_ = false;
+  // While reading is paused, the peer shows that it is running by reading what is sent to it.
+  if (receive_paused_ && left < before) silent_ticks_ = 0;
   set_interest();
   {
-    // Between a sender's look at the queue and its wait there must be no gap.
+    // The lock closes the gap between a sender's check of the queue and its wait.
     MutexLock lock(mutex_);
   }
   room_.notify_all();
   if (*flushed && closing_begun_) return finish(Error(Status::kClosed, "closed by this engine"));
   if (*flushed) events_.on_drained(shared_from_this());
-  if (breathes_again) receive(Hear::kWhatFits);
+  if (resumes) receive(Receive::kWhileQueueHasCapacity);
 }
 
 void ControlSession::set_interest() {
-  const bool crowded = output_ && socket_->crowded();
-  loop_->change(socket_->fd(), (choked_ ? 0U : EPOLLIN) | (output_ && !crowded ? EPOLLOUT : 0U));
-  if (!crowded || crowd_timer_ != 0) return;
-  // The socket is writable all the while: to wait for that would be to spin.
+  const bool descriptors_blocked = output_ && socket_->descriptors_blocked();
+  loop_->change(socket_->fd(), (receive_paused_ ? 0U : EPOLLIN) | (output_ && !descriptors_blocked ? EPOLLOUT : 0U));
+  if (!descriptors_blocked || crowd_timer_ != 0) return;
+  // The socket remains writable in this state, so waiting for EPOLLOUT would be a busy loop.
   crowd_timer_ = loop_->call_at(Clock::now() + kCrowdPause, [self = shared_from_this()] {
     self->crowd_timer_ = 0;
     self->arm_output();
@@ -249,12 +252,12 @@ void ControlSession::close(std::string_view why) {
   const Bye bye{Status::kClosed, std::string(why)};
   {
     MutexLock lock(mutex_);
-    if (leaving_) return;
-    leaving_ = true;
+    if (send_closed_) return;
+    send_closed_ = true;
     ended_ = Error(Status::kClosed, fmt::format("the session with {} was closed: {}", info_.engine_id, why));
   }
   room_.notify_all();
-  // Its failure is seen by begin_close().
+  // begin_close() observes its failure.
   [[maybe_unused]] const auto sent = socket_->send(FrameKind::kControl, encode_control(bye));
   loop_->post([self = shared_from_this()] { self->begin_close(); });
 }
@@ -264,7 +267,7 @@ void ControlSession::begin_close() {
   closing_begun_ = true;
   close_timer_ = loop_->call_at(Clock::now() + std::chrono::milliseconds(kByeMs), [self = shared_from_this()] {
     self->close_timer_ = 0;
-    self->finish(Error(Status::kClosed, "closed by this engine; the peer did not take its last messages"));
+    self->finish(Error(Status::kClosed, "closed by this engine; the peer did not read its last messages"));
   });
   flush();
 }
@@ -273,11 +276,12 @@ void ControlSession::finish(const Error& reason) {
   if (!alive()) return;
   const auto self = shared_from_this();
   alive_.store(false, std::memory_order_release);
-  // After close() the end is ours, even if the peer, having read the Bye, hangs up before our thread gets to it.
+  // After close() the reason is CLOSED, even if the peer reads the Bye and closes the connection before this thread
+  // does.
   std::optional<Error> why;
   {
     MutexLock lock(mutex_);
-    leaving_ = true;
+    send_closed_ = true;
     if (!ended_) ended_ = reason;
     why = ended_;
   }
@@ -300,14 +304,14 @@ void ControlSession::schedule_heartbeat() {
 
 void ControlSession::on_heartbeat() {
   if (!alive()) return;
-  // Counted in our own ticks, not in time: after this process was frozen, the peer is not taken for dead.
+  // Counted in this engine's ticks, not in time: after this process was suspended, the peer is not reported as lost.
   const auto theirs_ms = std::clamp<std::uint64_t>(opened_.peer.heartbeat_ms, 10, 3600 * 1000);
   const auto allowed = (kSilentHeartbeats * theirs_ms + heartbeat_ms_ - 1) / heartbeat_ms_ + 1;
   if (++silent_ticks_ > allowed) {
-    return finish(Error(Status::kPeerLost, fmt::format("{} has been silent for {} heartbeats of {} ms", info_.engine_id,
-                                                       kSilentHeartbeats, theirs_ms)));
+    return finish(Error(Status::kPeerLost, fmt::format("{} has sent nothing for {} heartbeat intervals of {} ms",
+                                                       info_.engine_id, kSilentHeartbeats, theirs_ms)));
   }
-  // If the queue is stuck the peer is not reading, and one more message would only wait behind the others.
+  // If bytes are still queued, the peer is not reading, and one more message would only be queued behind them.
   if (socket_->queued_bytes() == 0) {
     const auto sent = socket_->send(FrameKind::kControl, encode_control(Heartbeat{}));
     if (!sent) return finish(sent.error().with_context(info_.engine_id));

@@ -1,4 +1,5 @@
-// The life of one control connection after its handshake: messages in order, death noticed, lost exactly once.
+// One control connection after its handshake: ordered messages, detection of a dead peer, and exactly one report of its
+// loss.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,7 @@
 
 namespace onesided {
 
-// A connection whose handshake is done. A value that moves.
+// A connection whose handshake is complete. A movable value.
 struct Established {
   std::unique_ptr<FramedSocket> socket;
   OpenedSession opened;
@@ -23,7 +24,7 @@ struct Established {
   SocketAddress listener;  // where data streams are dialed (initiated only)
 };
 
-// Internally synchronized: what Session declares from any thread, the rest on the loop's.
+// Internally synchronized. Any thread may call what Session declares; everything else runs on the loop's thread.
 class ControlSession final : public Session, public std::enable_shared_from_this<ControlSession> {
  public:
   // `forget` runs once, on the loop, just before on_lost().
@@ -37,7 +38,7 @@ class ControlSession final : public Session, public std::enable_shared_from_this
   bool initiated() const override { return initiated_; }
   bool alive() const override { return alive_.load(std::memory_order_acquire); }
   bool process_ended() const override;
-  Result<void> wait_for_room(Deadline deadline) override;
+  Result<void> wait_for_capacity(Deadline deadline) override;
   bool drained() const override { return socket_->queued_bytes() == 0; }
   void stop_sending(const Error& why) override;
   Result<void> send(const ControlMessage& message, std::vector<Fd> fds, Deadline deadline) override;
@@ -46,17 +47,17 @@ class ControlSession final : public Session, public std::enable_shared_from_this
 
   const OpenedSession& opened() const { return opened_; }
   FramedSocket& socket() { return *socket_; }
-  // Loop: begins to listen to the peer; what arrived with the handshake is handled before it returns.
+  // Loop: begins to read from the peer. Messages that arrived with the handshake are handled before it returns.
   void start();
-  // Loop: ends the session; no-op on one that ended. Before start() nothing is reported.
+  // Loop: ends the session; no-op if it has ended. Before start() nothing is reported.
   void finish(const Error& reason);
 
  private:
-  enum class Hear { kWhatFits, kLastWords };
+  enum class Receive { kWhileQueueHasCapacity, kAllThatArrived };
 
   void on_ready(std::uint32_t events);
-  void receive(Hear how);
-  bool take_frames(Hear how);
+  void receive(Receive how);
+  bool take_frames(Receive how);
   Result<void> handle(Frame frame);
   void flush();
   void set_interest();
@@ -77,12 +78,12 @@ class ControlSession final : public Session, public std::enable_shared_from_this
   const PeerInfo info_;
   const Fd process_;  // pidfd of a local peer
 
-  // Of the loop's thread.
+  // Used on the loop's thread only.
   std::function<void(ControlSession&)> forget_;
   bool started_ = false;
   bool closing_begun_ = false;
-  bool output_ = false;  // the kernel did not take all
-  bool choked_ = false;  // the peer does not take our answers: nothing that asks for more is read
+  bool output_ = false;          // the kernel did not accept all queued bytes
+  bool receive_paused_ = false;  // the peer does not read our answers, so requests are not read
   EventLoop::TimerId crowd_timer_ = 0;
   EventLoop::TimerId heartbeat_timer_ = 0;
   EventLoop::TimerId close_timer_ = 0;
@@ -91,8 +92,8 @@ class ControlSession final : public Session, public std::enable_shared_from_this
   std::atomic<bool> alive_{true};
   Mutex mutex_;
   CondVar room_;
-  std::optional<Error> ended_ ONESIDED_GUARDED_BY(mutex_);  // no send() succeeds any more, and why
-  bool leaving_ ONESIDED_GUARDED_BY(mutex_) = false;        // the Bye was said, or the connection is gone
+  std::optional<Error> ended_ ONESIDED_GUARDED_BY(mutex_);  // set: send() fails with this error
+  bool send_closed_ ONESIDED_GUARDED_BY(mutex_) = false;    // Bye was queued, or the connection has ended
 };
 
 }  // namespace onesided

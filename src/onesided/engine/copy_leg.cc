@@ -7,7 +7,7 @@
 namespace onesided {
 namespace {
 
-// Bounds a piece of tiny moves, so that one look at stop and deadline is never further away than a large one.
+// Limits the number of tiny moves in one piece, so that stop and deadline are checked as often as with large moves.
 constexpr std::size_t kPieceMoves = 512;
 
 }  // namespace
@@ -46,7 +46,7 @@ std::optional<CopyLeg::Piece> CopyLeg::take() {
     const bool ended = ends_now();
     const auto why = stopped_;
     lock.unlock();
-    if (ended) tell_end(why);
+    if (ended) report_end(why);
     return std::nullopt;
   }
   Piece piece;
@@ -90,7 +90,7 @@ void CopyLeg::give_back() {
   const bool ended = ends_now();
   const auto why = stopped_;
   lock.unlock();
-  if (ended) tell_end(why);
+  if (ended) report_end(why);
 }
 
 void CopyLeg::stop(const Error& why) {
@@ -100,7 +100,7 @@ void CopyLeg::stop(const Error& why) {
   const bool ended = ends_now();
   const auto cause = stopped_;
   lock.unlock();
-  if (ended) tell_end(cause);
+  if (ended) report_end(cause);
 }
 
 bool CopyLeg::ends_now() {
@@ -109,7 +109,7 @@ bool CopyLeg::ends_now() {
   return true;
 }
 
-void CopyLeg::tell_end(const std::optional<Error>& why) {
+void CopyLeg::report_end(const std::optional<Error>& why) {
   if (why) transfer_->left(*why);
   transfer_->leg_ended();
 }

@@ -1,4 +1,5 @@
-// A transfer over a CopyLink is cut into pieces that any thread can take: its caller's, or workers'.
+// The part of a transfer that goes over a CopyLink. It is cut into pieces; the waiting caller and the workers copy
+// them.
 #pragma once
 
 #include <atomic>
@@ -15,14 +16,15 @@ namespace onesided {
 // Internally synchronized.
 class CopyLeg : public Leg {
  public:
-  // `lane`: legs of equal lanes (one peer's) share a worker's attention as one. `moved`: where bytes are counted for
-  // statistics; outlives the leg's work. With `whole` set, moves are never cut (overlapping ranges of one engine).
+  // `lane`: legs with the same lane (those of one peer) share one turn in the workers' schedule. `moved`: counter of
+  // bytes for statistics; must outlive the leg's work. With `whole` set, moves are never cut (overlapping ranges of one
+  // engine).
   CopyLeg(std::shared_ptr<Transfer> transfer, CopyPath path, std::vector<Move> moves, const void* lane,
           std::atomic<std::uint64_t>* moved, bool whole);
 
-  // Moves one piece on this thread. False when there was none left to take.
+  // Copies one piece on the calling thread. False if no piece was left.
   bool run_piece() override;
-  // There may be pieces for other threads too.
+  // True while there may be pieces for other threads.
   bool has_more() const { return !exhausted_.load(std::memory_order_relaxed); }
   const void* lane() const { return lane_; }
   void stop(const Error& why) override;
@@ -35,9 +37,9 @@ class CopyLeg : public Leg {
   class Sink;
   std::optional<Piece> take() ONESIDED_EXCLUDES(mutex_);
   void give_back() ONESIDED_EXCLUDES(mutex_);
-  // True once: nothing is left to move, and nobody is moving.
+  // True exactly once: when no bytes are left to move and no thread is copying.
   bool ends_now() ONESIDED_REQUIRES(mutex_);
-  void tell_end(const std::optional<Error>& why) ONESIDED_EXCLUDES(mutex_);
+  void report_end(const std::optional<Error>& why) ONESIDED_EXCLUDES(mutex_);
 
   const std::shared_ptr<Transfer> transfer_;
   const CopyPath path_;

@@ -16,7 +16,7 @@
 namespace onesided {
 namespace {
 
-// How often a wait looks whether the session still lives. Only while a stream is being opened.
+// How often a wait checks that the session is open. Used only while a stream is being opened.
 constexpr int kLookMs = 100;
 
 Result<void> wait_for(int fd, short events, const PeerChannel& session, Deadline deadline) {
@@ -56,7 +56,7 @@ Result<Frame> next_frame(FramedSocket& socket, const PeerChannel& session, Deadl
     if (frame) return std::move(*frame);
     if (!filled) return filled.error();
     ONESIDED_TRY(wait_for(socket.fd(), POLLIN, session, deadline));
-    filled = socket.fill();  // a whole frame may precede the end of the stream
+    filled = socket.fill();  // a complete frame may precede the end of the stream
   }
 }
 
@@ -70,10 +70,11 @@ Result<Fd> open_data_stream(const PeerChannel& session, const SocketAddress& lis
   ONESIDED_TRY_ASSIGN(greeting, next_frame(socket, session, deadline));
   ONESIDED_TRY_ASSIGN(open, handshake.on_greeting(greeting.payload));
   ONESIDED_TRY_ASSIGN(sent, socket.send(FrameKind::kHandshake, open));
-  if (!sent) return Error(Status::kFailed, "data stream: a new connection takes no bytes");
+  if (!sent) return Error(Status::kFailed, "data stream: a new connection does not accept the first message");
   ONESIDED_TRY_ASSIGN(reply, next_frame(socket, session, deadline));
   ONESIDED_TRY(handshake.on_reply(reply.payload));
-  if (!socket.drained()) return Error(Status::kParamInvalid, "data stream: the listener spoke out of turn");
+  if (!socket.drained())
+    return Error(Status::kParamInvalid, "data stream: the listener sent a message before it was requested");
   return socket.take();
 }
 

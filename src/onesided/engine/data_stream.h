@@ -1,4 +1,4 @@
-// Bulk data has TCP connections of its own; each proves, before it carries a byte, that it belongs to a session.
+// TCP connections for bulk data. Before a connection carries data, both ends prove that it belongs to a session.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace onesided {
 
-// Connects to the listener of an open session and proves both ways. Blocks; gives up when the session is lost. The
-// socket is non-blocking with TCP_NODELAY set.
+// Connects to the listener of an open session; both ends prove the session to each other. Blocks until done, until the
+// deadline, or until the session is lost. The returned socket is non-blocking and has TCP_NODELAY set.
 Result<Fd> open_data_stream(const PeerChannel& session, const SocketAddress& listener, const OpenedSession& opened,
                             std::string transport, Deadline deadline);
 

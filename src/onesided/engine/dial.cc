@@ -23,7 +23,7 @@ constexpr auto kLocalRetry = std::chrono::milliseconds(5);
 
 std::atomic<int> g_resolvers{0};
 
-// A port nobody listens on, in the range the kernel takes source ports from, can connect to itself.
+// If no socket listens on a port of the kernel's range of source ports, a connect to it can connect to itself.
 bool connected_to_itself(int fd) {
   sockaddr_storage here{};
   sockaddr_storage there{};
@@ -36,7 +36,7 @@ bool connected_to_itself(int fd) {
 
 Error connect_error(const std::string& remote_id, const SocketAddress& address, int error) {
   if (error == ECONNREFUSED)
-    return Error(Status::kNotConnected, fmt::format("nobody listens on {} ({})", remote_id, address.to_string()));
+    return Error(Status::kNotConnected, fmt::format("no engine listens on {} ({})", remote_id, address.to_string()));
   const auto status = error == ETIMEDOUT ? Status::kTimeout : Status::kNotConnected;
   return Error(status,
                fmt::format("{} ({}) cannot be reached: {}", remote_id, address.to_string(), std::strerror(error)));
@@ -65,7 +65,7 @@ void Dial::start() {
     deadline_timer_ = loop_->call_at(deadline_.at(), [self = shared_from_this()] {
       self->deadline_timer_ = 0;
       self->fail(
-          Error(Status::kTimeout, fmt::format("connect to {} gave up while {}", self->remote_id_, self->doing_)));
+          Error(Status::kTimeout, fmt::format("connect to {} timed out while {}", self->remote_id_, self->doing_)));
     });
   }
   if (const auto numeric = resolve_numeric(endpoint_); numeric || numeric.status() != Status::kNotFound) {
@@ -75,11 +75,11 @@ void Dial::start() {
 }
 
 void Dial::resolve_name() {
-  // The resolver cannot be interrupted: the thread owns all it needs and may outlive this attempt and the engine.
+  // The resolver cannot be interrupted, so the thread owns all its data and may outlive this attempt and the engine.
   if (g_resolvers.fetch_add(1) >= kMaxResolvers) {
     g_resolvers.fetch_sub(1);
-    return fail(
-        Error(Status::kResourceExhausted, fmt::format("{} host names are being resolved already", kMaxResolvers)));
+    return fail(Error(Status::kResourceExhausted,
+                      fmt::format("{} host names are being resolved already, which is the limit", kMaxResolvers)));
   }
   try {
     std::thread([endpoint = endpoint_, loop = loop_, weak = weak_from_this()] {
@@ -92,7 +92,7 @@ void Dial::resolve_name() {
   } catch (const std::system_error& failure) {
     g_resolvers.fetch_sub(1);
     fail(Error(Status::kResourceExhausted,
-               fmt::format("no thread left to resolve '{}' ({})", endpoint_.host, failure.what())));
+               fmt::format("cannot start a thread to resolve '{}' ({})", endpoint_.host, failure.what())));
   }
 }
 
@@ -109,7 +109,7 @@ void Dial::try_next_address() {
   if (addresses_.empty()) return fail(last_error_.value_or(Error(Status::kNotConnected, "no address to try")));
   address_ = addresses_.back();
   addresses_.pop_back();
-  // Of several addresses, a silent one may use only its share of the time.
+  // If there are several addresses, one that does not answer may use only its share of the time.
   if (!addresses_.empty() && !deadline_.is_never()) {
     const auto share = (deadline_.at() - Clock::now()) / static_cast<int>(addresses_.size() + 1);
     step_timer_ = loop_->call_at(Clock::now() + share, [self = shared_from_this()] {
@@ -130,14 +130,14 @@ void Dial::try_local() {
   }
   const auto name = unix_address(address_);
   if (::connect(socket.get(), name.get(), name.length) == 0) {
-    // Another user may have taken the name: then it is a remote peer like any other.
+    // Another user may have bound the name: then the engine is treated like a remote peer.
     const auto peer = same_user_peer(socket.get());
     if (!peer) return try_tcp();
     connecting_ = std::move(socket);
     return begin_handshake(peer);
   }
   if (errno == EAGAIN) {
-    // Its backlog is full: it lives, but does not accept just now.
+    // Its backlog is full: the engine is running but does not accept connections at the moment.
     loop_->cancel(step_timer_);
     step_timer_ = loop_->call_at(Clock::now() + kLocalRetry, [self = shared_from_this()] {
       self->step_timer_ = 0;
@@ -180,7 +180,7 @@ void Dial::on_connected() {
 }
 
 void Dial::begin_handshake(std::optional<UnixPeer> unix_peer) {
-  doing_ = "waiting for its answer (it accepted the connection; is it frozen, or another program?)";
+  doing_ = "waiting for its answer (it accepted the connection; it may be suspended, or another program)";
   unix_peer_ = unix_peer;
   socket_ = std::make_unique<FramedSocket>(std::move(connecting_), unix_peer.has_value());
   handshake_.emplace(HandshakeSelf{hello_, secret_, unix_peer}, remote_id_, address_.to_string());
@@ -194,11 +194,12 @@ void Dial::on_ready() {
   while (done_) {
     auto frame = socket_->next(FrameKind::kHandshake);
     if (!frame) {
-      // Anything may listen on a port.
+      // Any program may listen on a port.
       return fail(frame.status() == Status::kUnsupported
                       ? frame.error()
-                      : Error(Status::kUnsupported, fmt::format("what listens on {} does not speak this protocol ({})",
-                                                                remote_id_, frame.error().text())));
+                      : Error(Status::kUnsupported,
+                              fmt::format("the program that listens on {} does not use this protocol ({})", remote_id_,
+                                          frame.error().text())));
     }
     if (!*frame) break;
     const auto finished = on_frame(**frame);
@@ -217,7 +218,7 @@ Result<bool> Dial::on_frame(const Frame& frame) {
     ONESIDED_TRY(may_connect_(handshake_->peer_instance()));
     answering_ = handshake_->peer_instance();
     ONESIDED_TRY_ASSIGN(sent, socket_->send(FrameKind::kHandshake, answer));
-    if (!sent) return Error(Status::kFailed, "a new connection takes no bytes");
+    if (!sent) return Error(Status::kFailed, "a new connection does not accept the first message");
     return false;
   }
   ONESIDED_TRY_ASSIGN(opened, handshake_->on_reply(frame.payload));

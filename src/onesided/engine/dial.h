@@ -1,5 +1,6 @@
-// Reaching a peer takes a name, one or more addresses, two kinds of socket and a handshake, and any of them may
-// take for ever. Each attempt is a small machine on the shared loop, so that none of them makes another wait.
+// One attempt to connect to a peer: resolve its name, try its addresses over a Unix or TCP socket, do the handshake.
+// Each of these steps may take unlimited time, so every attempt is a state machine on the shared event loop and no
+// attempt delays another.
 #pragma once
 
 #include <functional>
@@ -20,8 +21,8 @@ namespace onesided {
 class Dial : public std::enable_shared_from_this<Dial> {
  public:
   using Done = std::function<void(Dial&, Result<Established>)>;
-  // Asked when it is known which engine answers; an error ends the attempt. Once allowed, Withdrawn follows: before
-  // Done, or when another address is tried.
+  // Called when the answering engine has named itself; an error ends the attempt. If the attempt was allowed, Withdrawn
+  // is called later: before Done, or when another address is tried.
   using MayConnect = std::function<Result<void>(const InstanceId&)>;
   using Withdrawn = std::function<void(const InstanceId&)>;
 
@@ -69,7 +70,7 @@ class Dial : public std::enable_shared_from_this<Dial> {
   std::unique_ptr<FramedSocket> socket_;
   std::optional<UnixPeer> unix_peer_;
   std::optional<DialerHandshake> handshake_;
-  std::optional<InstanceId> answering_;  // who greeted, and was allowed
+  std::optional<InstanceId> answering_;  // the engine that sent the greeting and was allowed
 };
 
 }  // namespace onesided

@@ -22,7 +22,7 @@ Error invalid(std::string_view text, std::string_view why) {
                fmt::format("engine address '{}': {}; write 'ip:port', '[ipv6]:port' or 'host:port'", text, why));
 }
 
-// inet_pton for text that may hold zero bytes, at which a C string would end.
+// inet_pton for text that may contain zero bytes, at which a C string would end.
 bool read_address(int family, std::string_view text, void* into) {
   return text.find('\0') == std::string_view::npos && ::inet_pton(family, std::string(text).c_str(), into) == 1;
 }
@@ -34,11 +34,11 @@ std::optional<std::uint16_t> parse_port(std::string_view text) {
   return static_cast<std::uint16_t>(port);
 }
 
-// What RFC 1123 and common practice allow, so that "a b", "x/y" and control bytes are refused here and not by a
+// Accepts what RFC 1123 and common practice allow, so that "a b", "x/y" and control bytes are refused here and not by a
 // resolver.
 bool plausible_name(std::string_view host) {
   if (host.empty() || host.size() > kMaxHostBytes || host.front() == '-' || host.front() == '.') return false;
-  // "1.2.3" and "300.0.0.1": some resolvers read the first as 1.2.0.3. An address is four numbers or it is none.
+  // "1.2.3" and "300.0.0.1" are refused: some resolvers read the first as 1.2.0.3. An IPv4 address has four numbers.
   in_addr ignored{};
   const bool digits = std::ranges::all_of(host, [](unsigned char c) { return (c >= '0' && c <= '9') || c == '.'; });
   if (digits) return read_address(AF_INET, host, &ignored);
@@ -77,7 +77,7 @@ std::optional<SocketAddress> parse_ipv6(std::string_view host) {
   return out;
 }
 
-// Only the spelling of an address, not whether its interface exists here.
+// Checks the spelling of an address only, not whether its interface exists on this host.
 bool plausible_ipv6(std::string_view host) {
   const auto percent = host.find('%');
   in6_addr ignored{};
@@ -121,7 +121,7 @@ Result<Endpoint> Endpoint::parse(std::string_view text) {
     const auto close = text.find(']');
     if (close == std::string_view::npos) return invalid(text, "'[' without ']'");
     out.host = text.substr(1, close - 1);
-    if (!plausible_ipv6(out.host)) return invalid(text, "what is in brackets is not an IPv6 address");
+    if (!plausible_ipv6(out.host)) return invalid(text, "the text in brackets is not an IPv6 address");
     const auto rest = text.substr(close + 1);
     if (!rest.empty() && rest.front() != ':') return invalid(text, "after ']' only ':port' may follow");
     out.has_port = !rest.empty();
@@ -134,7 +134,7 @@ Result<Endpoint> Endpoint::parse(std::string_view text) {
     out.host = text.substr(0, colon);
     out.has_port = colon != std::string_view::npos;
     if (out.has_port) port_text = text.substr(colon + 1);
-    if (!plausible_name(out.host)) return invalid(text, "no host, or not one that can exist");
+    if (!plausible_name(out.host)) return invalid(text, "the host is missing or is not a valid host name");
   }
   if (out.has_port) {
     const auto port = parse_port(port_text);

@@ -1,5 +1,5 @@
-// Engine ids are addresses that people type. Splitting at the first or the last colon gets IPv6 wrong, so there is
-// one parser, and what it accepts is written down here.
+// The one parser of engine addresses. Splitting at the first or at the last colon is wrong for IPv6, so no other code
+// splits addresses; the accepted forms are listed below.
 #pragma once
 
 #include <sys/socket.h>
@@ -35,7 +35,8 @@ struct SocketAddress {
 //   "::1"  "2605:340::1"  "2001:db8::5000"                          two or more colons without brackets: an IPv6
 //   address
 //                                                                   WITHOUT a port, never a guess at one
-// Everything else ("host:", ":5000", "h:99999", "", spaces, "[::1]5000") is PARAM_INVALID. The name is kept as given.
+// Everything else ("host:", ":5000", "h:99999", "", spaces, "[::1]5000") is PARAM_INVALID. A host name is kept as
+// given.
 struct Endpoint {
   std::string host;        // without brackets: "::1", "fe80::1%lo", "127.0.0.1", "node7"
   std::uint16_t port = 0;  // 0: none given, or "choose one"
@@ -47,10 +48,11 @@ struct Endpoint {
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-// Addresses of an endpoint, best first, with its port in them. Numeric hosts are converted at once; names ask the
-// system's resolver, which may block for many seconds: call from a thread that may. NOT_FOUND: no such host.
+// Addresses of an endpoint, best first, with its port. A numeric host is converted without blocking. A name is looked
+// up with the system's resolver, which may block for many seconds: call it from a thread that may block. NOT_FOUND: no
+// such host.
 Result<std::vector<SocketAddress>> resolve(const Endpoint& endpoint);
-// Only numeric hosts, never blocks. NOT_FOUND: a name.
+// Converts numeric hosts only and never blocks. NOT_FOUND if the host is a name.
 Result<SocketAddress> resolve_numeric(const Endpoint& endpoint);
 
 }  // namespace onesided

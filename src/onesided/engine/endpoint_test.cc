@@ -12,7 +12,7 @@ struct Case {
 };
 
 // Field case B16.
-TEST(Endpoint, ParsesWhatIsDocumented) {
+TEST(Endpoint, ParsesTheDocumentedForms) {
   for (const Case& c :
        {Case{"[::1]:5000", "::1", 5000}, Case{"[::1]:0", "::1", 0}, Case{"[::1]", "::1", -1}, Case{"::1", "::1", -1},
         Case{"2605:340::1", "2605:340::1", -1}, Case{"2001:db8::5000", "2001:db8::5000", -1},
@@ -24,12 +24,12 @@ TEST(Endpoint, ParsesWhatIsDocumented) {
     ASSERT_TRUE(endpoint.ok()) << c.text << ": " << endpoint.error().to_string();
     EXPECT_EQ(endpoint->host, c.host);
     EXPECT_EQ(endpoint->has_port ? endpoint->port : -1, c.port) << c.text;
-    // What it writes, it reads as the same.
+    // to_string() and parse() are inverse.
     EXPECT_EQ(*Endpoint::parse(endpoint->to_string()), *endpoint) << c.text;
   }
 }
 
-TEST(Endpoint, RefusesTheRest) {
+TEST(Endpoint, RefusesEveryOtherForm) {
   for (const char* text : {"host:",         ":5000",        "h:99999",   "",        ":",
                            "[::1",          "::1]",         "[::1]5000", "[::1]:",  "[]:5",
                            "[127.0.0.1]:5", "h:-1",         "h:+1",      "h: 5",    "h:5 ",

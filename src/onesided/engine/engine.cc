@@ -13,8 +13,8 @@ namespace {
 
 Error closed() { return {Status::kClosed, "the engine is closed, or this is a forked child of its process"}; }
 
-// A write under way ends within a piece; a peer that was frozen in the middle of one is not waited for longer than
-// this.
+// A write in progress ends within one piece. close() waits at most this long for a peer that is suspended during a
+// write.
 constexpr std::int64_t kCloseLeasesMs = 1000;
 
 std::uint32_t default_workers() { return std::max(2U, std::thread::hardware_concurrency()) - 1; }
@@ -25,7 +25,8 @@ Engine::Engine(std::unique_ptr<Core> core) : core_(std::move(core)) {}
 
 Engine::~Engine() {
   close();
-  // A child has the memory but not the threads: destroying what they used could wait for ever.
+  // A forked child has the memory but not the threads; destroying the objects that the threads used could block for
+  // ever.
   if (!core_->process.same_process()) (void)core_.release();
 }
 
@@ -75,27 +76,28 @@ Result<void> Engine::enter() const {
 Result<Deadline> Engine::deadline_of(TimeoutMs timeout_ms) {
   if (!timeout_ms) return Deadline::never();
   if (*timeout_ms <= 0)
-    return Error(
-        Status::kParamInvalid,
-        fmt::format("timeout_ms={}: must be greater than 0; None (nothing, in C++) waits without limit", *timeout_ms));
+    return Error(Status::kParamInvalid,
+                 fmt::format("timeout_ms={}: must be greater than 0; None (std::nullopt in C++) waits without limit",
+                             *timeout_ms));
   return Deadline::after_ms(*timeout_ms);
 }
 
 void Engine::close() {
   if (!core_->process.same_process()) {
-    core_->closed = true;  // its sockets went with the fork
+    core_->closed = true;  // its sockets were closed by the fork
     return;
   }
   MutexLock lock(core_->close_mutex);
   if (core_->closed.exchange(true)) return;
   core_->notifies.close();
-  // Peers on this host do not ask before they copy: first nothing is registered, then nobody is still writing.
+  // Peers on this host copy without asking this engine. So first all regions are retired, then their writes are waited
+  // for.
   const auto keys = core_->registry->retire_all();
   const auto deadline = Deadline::after_ms(kCloseLeasesMs);
   for (const auto& key : keys)
-    if (!core_->connections->guests().leases_clear(key, deadline))
+    if (!core_->connections->inbound().leases_clear(key, deadline))
       log_line(LogLevel::kWarn,
-               fmt::format("{} closes while a frozen peer may still be writing into its memory", id()));
+               fmt::format("{} closes while a suspended peer may still be writing into its memory", id()));
   core_->connections->close();
   core_->connects.close();
   for (const auto& transport : core_->transports) transport->stop();
@@ -108,7 +110,7 @@ Result<MemHandle> Engine::register_mem(std::uint64_t address, std::uint64_t nbyt
   if (!added.ok()) return added.error().with_context("register_mem");
   if (added->fresh) {
     for (const auto& transport : core_->transports) transport->memory_registered(added->region);
-    core_->connections->guests().added(added->region);
+    core_->connections->inbound().added(added->region);
   }
   return MemHandle{added->key, core_->registry->table()->instance()};
 }
@@ -121,10 +123,10 @@ Result<void> Engine::deregister_mem(const MemHandle& handle, TimeoutMs timeout_m
   auto last = core_->registry->begin_remove(handle.key);
   if (!last.ok()) return last.error().with_context("deregister_mem");
   if (!*last) return {};
-  auto& guests = core_->connections->guests();
-  guests.dropped(handle.key);
+  auto& inbound = core_->connections->inbound();
+  inbound.dropped(handle.key);
   auto drained = core_->registry->drain(
-      handle.key, deadline, [&](Deadline until) { return guests.leases_clear(handle.key, until); },
+      handle.key, deadline, [&](Deadline until) { return inbound.leases_clear(handle.key, until); },
       [&] {
         for (const auto& transport : core_->transports) transport->memory_dropped(handle.key);
       });
@@ -147,7 +149,7 @@ Result<void> Engine::disconnect(std::string_view remote_id) {
 Result<void> Engine::connect_async(std::string_view remote_id, TimeoutMs timeout_ms) {
   ONESIDED_TRY(enter());
   ONESIDED_TRY(deadline_of(timeout_ms));
-  // The time begins when its turn comes.
+  // The timeout starts when the operation starts.
   return core_->connects.add(remote_id, [core = core_.get(), id = std::string(remote_id), timeout_ms] {
     return core->connections->connect(id, Deadline::after_ms(timeout_ms));
   });
@@ -212,7 +214,7 @@ Result<void> Engine::send_notify(std::string_view remote_id, std::string_view na
   ONESIDED_TRY(enter());
   ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
   if (name.size() + message.size() > kMaxNotifyBytes)
-    return Error(Status::kParamInvalid, fmt::format("send_notify: name and message have {} bytes, the most is {}",
+    return Error(Status::kParamInvalid, fmt::format("send_notify: name and message have {} bytes; the limit is {}",
                                                     name.size() + message.size(), kMaxNotifyBytes));
   ONESIDED_TRY_ASSIGN(peer, core_->connections->use(remote_id, core_->options.auto_connect, deadline));
   if (peer->is_self()) {
@@ -231,7 +233,7 @@ Result<void> Engine::wait_notifies(TimeoutMs timeout_ms) {
   ONESIDED_TRY(enter());
   ONESIDED_TRY_ASSIGN(deadline, deadline_of(timeout_ms));
   if (core_->notifies.wait(deadline)) return enter();
-  return Error(Status::kTimeout, "wait_notifies: none came in time");
+  return Error(Status::kTimeout, "wait_notifies: no notification arrived within the timeout");
 }
 
 Result<std::int64_t> Engine::capability(std::string_view name) {
@@ -257,7 +259,7 @@ Result<Engine::Stats> Engine::stats() {
   Stats stats;
   stats.id = id();
   stats.regions = core_->registry->live_regions();
-  stats.guests = core_->connections->guests().count();
+  stats.guests = core_->connections->inbound().count();
   stats.outstanding = core_->outstanding.count();
   stats.workers = core_->workers->size();
   for (const auto& transport : core_->transports)

@@ -1,4 +1,5 @@
-// What an engine owns, in the order in which it has to go: engine.cc and engine_transfer.cc share it.
+// What an engine owns, declared so that destruction happens in the required order. Shared by engine.cc and
+// engine_transfer.cc.
 #pragma once
 
 #include <atomic>
@@ -14,10 +15,10 @@
 
 namespace onesided {
 
-// Places for asynchronous transfers: whoever finds none waits. Internally synchronized.
+// Limits the number of unfinished asynchronous transfers. Internally synchronized.
 class Outstanding {
  public:
-  // False when the deadline passed first.
+  // Blocks while the limit is reached. False if the deadline passed first.
   bool take(std::uint64_t limit, Deadline deadline) {
     MutexLock lock(mutex_);
     while (count_ >= limit)

@@ -1,4 +1,4 @@
-// The path of every transfer, apart from engine.cc because it is the hot one.
+// The engine's transfer path. Separate from engine.cc because it is the performance-critical part.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 namespace onesided {
 namespace {
 
-// Moved by the caller's own thread, in one piece and without a Transfer; the rest is cut up.
+// Up to this size the calling thread copies in one piece and without a Transfer; larger transfers are cut into pieces.
 constexpr std::uint64_t kInlineBytes = 256 * kKiB;
 constexpr std::size_t kInlineMoves = 64;
-// A waiting caller asks workers to help from this size on.
+// From this size on, workers take part in a blocking transfer.
 constexpr std::uint64_t kHelpBytes = 32 * kMiB;
 
 bool fits_inline(const Plan& plan) {
@@ -23,7 +23,7 @@ bool fits_inline(const Plan& plan) {
          std::holds_alternative<std::unique_ptr<CopyLink>>(plan.parts[0].link->link);
 }
 
-// Counts, and keeps the first error. For one piece on one thread.
+// Counts bytes and keeps the first error. For one piece on one thread.
 class InlineSink : public PieceSink {
  public:
   InlineSink(std::span<const Move> moves, std::atomic<std::uint64_t>& bytes) : moves_(moves), bytes_(bytes) {}
@@ -42,12 +42,12 @@ class InlineSink : public PieceSink {
   std::optional<Error> error_;
 };
 
-// The commonest transfer of all, a small item over a CopyLink, without a plan: what make_plan() does for many, for one.
-// Nothing when it is not that simple or anything is wrong; make_plan() says what, then.
+// The most common transfer, one small item over a CopyLink: does for one item what make_plan() does for many. Returns
+// std::nullopt if the transfer is not of this kind or if anything is invalid; then make_plan() reports the error.
 std::optional<Result<void>> move_single(Registry& registry, Peer& peer, Op op, const TransferList& list,
                                         Deadline deadline) {
   if (list.items.size() != 1 || peer.is_self()) return std::nullopt;
-  const TransferItem item = list.items[0];  // once: another thread may be changing the list
+  const TransferItem item = list.items[0];  // read once: another thread may change the list
   if (item.nbytes == 0 || item.nbytes > kInlineBytes || item.local == 0 || item.remote == 0) return std::nullopt;
   if (list.instance && *list.instance != peer.instance()) return std::nullopt;
   RegionTraits traits;
@@ -75,7 +75,7 @@ std::optional<Result<void>> move_single(Registry& registry, Peer& peer, Op op, c
   return Result<void>();
 }
 
-// The legs of a plan; copies first, in order, then those that links run.
+// The legs of a plan: first those that threads copy, in order, then those that links run.
 struct Legs {
   std::vector<std::shared_ptr<CopyLeg>> copies;
   std::vector<std::shared_ptr<QueueLeg>> queues;
@@ -98,7 +98,7 @@ Legs make_legs(const std::shared_ptr<Transfer>& transfer, Peer& peer, Plan& plan
   return legs;
 }
 
-// Waits for the caller's own transfer. What ends the wait before the transfer does, if anything.
+// Waits for the caller's own transfer. Returns the error if the wait ends before the transfer.
 std::optional<Error> wait_for(Transfer& transfer, Engine::TimeoutMs timeout_ms, Deadline deadline,
                               const Engine::GiveUp& give_up) {
   constexpr std::int64_t kAskMs = 200;
@@ -107,7 +107,7 @@ std::optional<Error> wait_for(Transfer& transfer, Engine::TimeoutMs timeout_ms, 
     if (deadline.passed())
       return Error(Status::kTimeout, fmt::format("{} of {} bytes had moved after {} ms", transfer.bytes_done(),
                                                  transfer.bytes_total(), *timeout_ms));
-    if (give_up()) return Error(Status::kCancelled, "given up by its caller");
+    if (give_up()) return Error(Status::kCancelled, "cancelled by its caller");
   }
 }
 
@@ -139,12 +139,11 @@ std::shared_ptr<Transfer> Engine::start(PeerUse use, Op op, std::vector<Transfer
   auto legs = make_legs(transfer, peer, plan);
   peer.started(transfer);
   const bool help = !caller_waits || plan.nbytes >= kHelpBytes;
-  // From the first post on the transfer may end at any moment, and the peer be gone with it; the caller's own look at
-  // it comes before.
-  UseScope still_here(peer.uses());
+  // After the first post the transfer may end at any moment, and the peer may be destroyed; this use keeps the peer.
+  UseScope keep_peer(peer.uses());
   for (const auto& leg : legs.queues) leg->post();
-  // A peer that was lost before the legs were there to be stopped:
-  if (const auto gone = peer.gone()) transfer->stop(*gone);
+  // If the peer was lost before the legs were set, then nothing has stopped them.
+  if (const auto reason = peer.unusable_reason()) transfer->stop(*reason);
   for (const auto& leg : legs.copies)
     if (help) core_->workers->add(leg);
   return transfer;
@@ -203,11 +202,11 @@ Result<std::shared_ptr<Transfer>> Engine::launch(PeerUse use, Op op, std::vector
                                                  const Result<void>& planned, Plan& plan, Deadline deadline) {
   if (planned.status() == Status::kStale) return Transfer::refused(op, std::move(items), planned.error());
   if (!planned.ok()) return refusal(planned.error());
-  // One that fails is done again as a transfer, for what each item did.
+  // If the inline copy fails, it is repeated as a transfer, which reports the result of each item.
   if (fits_inline(plan) && !run_inline(*use, op, plan)) return Transfer::arrived(op, std::move(items));
   if (!core_->outstanding.take(core_->options.max_outstanding, deadline))
     return Error(Status::kTimeout,
-                 fmt::format("{} transfers are under way (option max_outstanding) and none ended in time",
+                 fmt::format("{} transfers are unfinished (option max_outstanding), and none ended within the timeout",
                              core_->options.max_outstanding));
   return start(std::move(use), op, std::move(items), plan, deadline, false);
 }

@@ -25,7 +25,7 @@ Key frame_tag(const Key& key, std::uint64_t sequence, Bytes frame) {
 
 Error broken(int error) {
   if (error == ENFILE || error == EMFILE)
-    return Error(Status::kResourceExhausted, "no descriptor left for one that the peer passed");
+    return Error(Status::kResourceExhausted, "this process has no descriptor left for one that the peer passed");
   return Error(Status::kPeerLost, fmt::format("the connection broke: {}", std::strerror(error)));
 }
 
@@ -38,7 +38,7 @@ bool FramedSocket::whole_frame_waits() const {
   const Bytes waiting = Bytes(in_).subspan(in_taken_);
   if (waiting.size() < kFrameHeaderBytes) return false;
   const auto header = decode_frame_header(waiting.first<kFrameHeaderBytes>());
-  // What is wrong with it, next() will say.
+  // next() reports the error.
   return !header || waiting.size() >= kFrameHeaderBytes + header->payload_bytes + (receive_seal_ ? kTagBytes : 0);
 }
 
@@ -48,8 +48,9 @@ Result<bool> FramedSocket::fill() {
     in_taken_ = 0;
   }
   for (std::size_t total = 0; total < kFillBytes;) {
-    // Descriptors come with the first byte of their frame, so those of later frames wait only behind a whole one. A
-    // burst of a thousand small frames must not cost a thousand descriptors at once.
+    // Descriptors arrive with the first byte of their frame, so those of later frames can be left in the socket while a
+    // complete frame is buffered. A burst of a thousand small frames must not use a thousand descriptors at the same
+    // time.
     if (in_fds_.size() >= kMaxAttachedFds && whole_frame_waits()) return true;
     const std::size_t before = in_.size();
     in_.resize(before + kReadBytes);
@@ -83,7 +84,8 @@ Result<bool> FramedSocket::fill() {
     if (fds_lost_) return broken(EMFILE);
     if (got == 0) return Error(Status::kPeerLost, "the peer closed the connection");
     if (in_fds_.size() > kMaxAttachedFds && !whole_frame_waits())
-      return Error(Status::kParamInvalid, fmt::format("{} descriptors passed that no frame announces", in_fds_.size()));
+      return Error(Status::kParamInvalid,
+                   fmt::format("{} descriptors were passed that no frame announces", in_fds_.size()));
     total += static_cast<std::size_t>(got);
     if (static_cast<std::size_t>(got) < kReadBytes && !passes_fds_) return false;
   }
@@ -95,7 +97,7 @@ Result<std::optional<Frame>> FramedSocket::next(FrameKind expected) {
   if (waiting.size() < kFrameHeaderBytes) return std::optional<Frame>();
   ONESIDED_TRY_ASSIGN(header, decode_frame_header(waiting.first<kFrameHeaderBytes>()));
   if (header.kind != expected)
-    return Error(Status::kParamInvalid, fmt::format("a frame of kind {} where kind {} is due",
+    return Error(Status::kParamInvalid, fmt::format("a frame of kind {} where kind {} is expected",
                                                     static_cast<int>(header.kind), static_cast<int>(expected)));
   const std::size_t body = kFrameHeaderBytes + header.payload_bytes;
   const std::size_t whole = body + (receive_seal_ ? kTagBytes : 0);
@@ -104,12 +106,12 @@ Result<std::optional<Frame>> FramedSocket::next(FrameKind expected) {
     const auto tag = frame_tag(receive_seal_->key, receive_seal_->sequence++, waiting.first(body));
     if (!equal_secret(Bytes(tag).first(kTagBytes), waiting.subspan(body, kTagBytes)))
       return Error(Status::kAuthFailed,
-                   "a frame does not carry the seal of this session: changed on the way, or forged");
+                   "a frame has no valid seal of this session: it was changed in transit, or forged");
   }
   if (header.fds > in_fds_.size() && fds_lost_) return broken(EMFILE);
   if (header.fds > in_fds_.size())
     return Error(Status::kParamInvalid,
-                 fmt::format("a frame announces {} descriptors, {} came", header.fds, in_fds_.size()));
+                 fmt::format("a frame announces {} descriptors, {} arrived", header.fds, in_fds_.size()));
   Frame frame;
   frame.kind = header.kind;
   const auto payload = waiting.subspan(kFrameHeaderBytes, header.payload_bytes);
@@ -181,7 +183,7 @@ Result<bool> FramedSocket::flush_locked() {
       return broken(errno);
     }
     crowded_ = false;
-    first.fds.clear();  // they went with the first byte
+    first.fds.clear();  // they were sent with the first byte
     first.sent += static_cast<std::size_t>(sent);
     queued_bytes_ -= static_cast<std::size_t>(sent);
     if (first.sent == first.bytes.size()) out_.pop_front();
@@ -209,7 +211,7 @@ void FramedSocket::refuse(FrameKind kind, Bytes last) {
     out_.push_back(make(kind, last, {}));
     queued_bytes_ = out_.back().bytes.size();
     held_ = false;
-    // A few hundred bytes on a new connection fit its buffer; if not, the peer sees only the end.
+    // A few hundred bytes fit the buffer of a new connection; otherwise the peer reads only the end of the stream.
     [[maybe_unused]] const auto sent = flush_locked();
   }
   close();
@@ -220,7 +222,7 @@ void FramedSocket::seal(const Key& key) {
   send_seal_.emplace(Seal{key, 0});
 }
 
-bool FramedSocket::crowded() const {
+bool FramedSocket::descriptors_blocked() const {
   MutexLock lock(mutex_);
   return crowded_;
 }
@@ -233,7 +235,7 @@ std::size_t FramedSocket::queued_bytes() const {
 void FramedSocket::close() {
   MutexLock lock(mutex_);
   if (!socket_.valid()) return;
-  // Also ends it for copies of the descriptor in forked children.
+  // shutdown() also ends the connection for copies of the descriptor in forked children.
   ::shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();
   out_.clear();

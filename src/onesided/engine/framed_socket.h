@@ -1,5 +1,5 @@
-// A stream socket as a row of frames with descriptors attached, and, once both sides share keys over TCP, each
-// frame sealed, so that nobody on the way can add, drop, change or reorder one.
+// A stream socket that carries frames with attached descriptors. Over TCP, once both sides share keys, each frame is
+// sealed: added, dropped, changed and reordered frames are detected.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct Frame {
   std::vector<Fd> fds;
 };
 
-// A non-blocking Unix or TCP socket. The sending half may be used by any thread, the receiving half by one at a time.
+// A non-blocking Unix or TCP socket. Any thread may use the sending half; one thread at a time may use the receiving
+// half.
 class FramedSocket {
  public:
   // `passes_fds`: a Unix socket.
@@ -30,35 +31,36 @@ class FramedSocket {
 
   int fd() const { return socket_number_; }
 
-  // Reads what has arrived without waiting: 1 MiB at most, and no further while the descriptors of a whole frame wait
-  // to be taken with it. True: there may be more. PEER_LOST: the stream has ended; what came before can still be taken.
-  // RESOURCE_EXHAUSTED: no descriptor left for one that was passed. PARAM_INVALID: more descriptors than a frame has.
+  // Reads bytes that have arrived, without blocking: at most 1 MiB, and no further while the descriptors of a complete
+  // frame are still to be taken by next(). True: there may be more. PEER_LOST: the stream has ended; frames received
+  // before can still be taken. RESOURCE_EXHAUSTED: this process has no descriptor left for one that was passed.
+  // PARAM_INVALID: more descriptors than the frame announces.
   Result<bool> fill();
-  // The next whole frame, nothing if there is none yet. Errors as decode_frame_header(), AUTH_FAILED for a broken seal,
-  // PARAM_INVALID for a frame of another kind than `expected`.
+  // The next complete frame, or std::nullopt if none has arrived. Errors: as decode_frame_header(); AUTH_FAILED for an
+  // invalid seal; PARAM_INVALID for a frame of another kind than `expected`.
   Result<std::optional<Frame>> next(FrameKind expected);
-  // From the next frame on, seals with this key are demanded.
+  // From the next frame on, each received frame must carry a seal made with this key.
   void demand_seal(const Key& key) { receive_seal_.emplace(Seal{key, 0}); }
   bool drained() const { return in_.size() == in_taken_; }
 
-  // Queues a frame and sends what the socket takes. True: all is sent; false: call flush() when the socket is writable.
-  // PEER_LOST: the connection is broken or closed.
+  // Queues a frame and sends as much as the socket accepts. True: all is sent. False: call flush() when the socket is
+  // writable. PEER_LOST: the connection is broken or closed.
   Result<bool> send(FrameKind kind, Bytes payload, std::vector<Fd> fds = {});
   Result<bool> flush();
-  // The kernel takes no more descriptors until some that are under way have been received, by whomever: it does not say
-  // when, so flush() again in a while.
-  bool crowded() const;
-  // Holds back what is queued (while a handshake is open) until release(), which sends `first` before it.
+  // True while the kernel accepts no more descriptors because too many of this user's are in flight. The kernel does
+  // not report when this changes, so call flush() again after a delay.
+  bool descriptors_blocked() const;
+  // Holds queued frames back (during a handshake) until release(), which sends `first` before them.
   void hold();
   Result<bool> release(FrameKind kind, Bytes first);
-  // Drops what is queued, sends this instead and closes.
+  // Drops queued frames, sends this one instead and closes.
   void refuse(FrameKind kind, Bytes last);
-  // From the next queued control frame on, frames are sealed.
+  // Seals frames, from the next queued control frame on.
   void seal(const Key& key);
   std::size_t queued_bytes() const;
-  // Ends the connection; the other end sees it. Idempotent.
+  // Ends the connection; the other end reads its end. Idempotent.
   void close();
-  // Gives the socket away, still connected. Nothing else may be called afterwards.
+  // Releases the socket, still connected, to the caller. No other function may be called afterwards.
   Fd take();
 
  private:
@@ -83,7 +85,7 @@ class FramedSocket {
   std::vector<std::uint8_t> in_;
   std::size_t in_taken_ = 0;
   std::deque<Fd> in_fds_;
-  bool fds_lost_ = false;  // this process had no descriptor left for one
+  bool fds_lost_ = false;  // this process had no descriptor left for one that was passed
   std::optional<Seal> receive_seal_;
 
   mutable Mutex mutex_;

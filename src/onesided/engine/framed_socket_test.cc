@@ -1,5 +1,5 @@
-// What arrives is cut into frames wherever the kernel cuts it, and descriptors must end up with the frame that
-// they were sent with, however many frames arrive at once.
+// Tests of FramedSocket: each descriptor must arrive with the frame that it was sent with, wherever the kernel splits
+// the stream and however many frames arrive at once.
 #include "onesided/engine/framed_socket.h"
 
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@ struct Pair {
   std::unique_ptr<FramedSocket> writer, reader;
 };
 
-// As many as the kernel's buffer holds wait when the reader comes to look: more descriptors than frames could announce
-// that have not arrived yet, and all of them legal.
+// The reader finds as many frames as the kernel's buffer can hold: more descriptors than one frame may announce, all of
+// them valid.
 TEST(FramedSocket, ABurstOfFramesWithDescriptorsIsTakenFrameByFrame) {
   Pair pair;
   constexpr std::uint64_t kFrames = 600;
@@ -53,7 +53,7 @@ TEST(FramedSocket, ABurstOfFramesWithDescriptorsIsTakenFrameByFrame) {
       ASSERT_EQ(content, heard++);
       ++at_once;
     }
-    EXPECT_LE(at_once, kMaxAttachedFds) << "descriptors were piled up";
+    EXPECT_LE(at_once, kMaxAttachedFds) << "descriptors accumulated";
   }
 }
 
@@ -62,7 +62,7 @@ TEST(FramedSocket, DescriptorsThatNoFrameAnnouncesAreRefused) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
   const Fd liar(ends[0]);
   FramedSocket reader(Fd(ends[1]), true);
-  // A frame that never becomes whole, and a descriptor with each of its bytes.
+  // A frame that is never completed, with a descriptor on each of its bytes.
   const auto header = encode_frame_header({FrameKind::kControl, 1, 1 << 20});
   ASSERT_EQ(::send(liar.get(), header.data(), header.size(), MSG_NOSIGNAL), static_cast<ssize_t>(header.size()));
   for (std::size_t i = 0; i < 2 * kMaxAttachedFds; ++i) {

@@ -18,19 +18,18 @@ Result<void> check_version(const PeerHello& ours, const PeerHello& theirs) {
   if (ours.protocol_version == theirs.protocol_version) return {};
   return Error(
       Status::kUnsupported,
-      fmt::format(
-          "engine {} speaks protocol version {}, engine {} speaks version {}; use the same release on both sides",
-          ours.engine_id, ours.protocol_version, theirs.engine_id, theirs.protocol_version));
+      fmt::format("engine {} has protocol version {}, engine {} has version {}; use the same release on both sides",
+                  ours.engine_id, ours.protocol_version, theirs.engine_id, theirs.protocol_version));
 }
 
-// Over a Unix socket the kernel's word replaces the peer's own about its process.
+// Over a Unix socket the kernel's data about the process replace the peer's own.
 void trust_kernel(PeerHello& peer, const UnixPeer& unix_peer) {
   peer.pid = unix_peer.pid;
   peer.uid = unix_peer.uid;
 }
 
 Error unexpected(std::string_view got) {
-  return Error(Status::kUnsupported, fmt::format("what answers there does not speak this protocol: {}", got));
+  return Error(Status::kUnsupported, fmt::format("the program that answers there does not use this protocol: {}", got));
 }
 
 template <typename T>
@@ -71,16 +70,16 @@ Result<ListenerHandshake::Session> ListenerHandshake::open_session(const ClientH
   if (!self_.unix_peer) {
     if (self_.secret.empty()) {
       return Error(Status::kAuthFailed,
-                   "this engine has no shared secret and takes only peers of its own host and user; "
-                   "give both engines the same auth_secret_file");
+                   "this engine has no shared secret and accepts only peers of its own host and user; give both "
+                   "engines the same auth_secret_file");
     }
-    // Before anything else is said: all later answers go to somebody who knows the secret.
+    // Checked first, so that all later answers go to a peer that has proved the secret.
     if (!equal_secret(message.proof, client_proof(self_.secret, greeting_, payload)))
       return Error(Status::kAuthFailed, "the shared secrets differ; compare auth_secret_file on both sides");
   }
   ONESIDED_TRY(check_version(ours, message.hello));
   if (message.hello.instance == ours.instance)
-    return Error(Status::kParamInvalid, fmt::format("this is the same engine; it knows itself as {}", ours.engine_id));
+    return Error(Status::kParamInvalid, fmt::format("this is the same engine; its own id is {}", ours.engine_id));
 
   Session session;
   session.opened.peer = message.hello;
@@ -103,7 +102,7 @@ Result<ListenerHandshake::Session> ListenerHandshake::open_session(const ClientH
 Result<ListenerHandshake::Stream> ListenerHandshake::open_stream(const StreamOpen& message, Bytes payload,
                                                                  const FindStreamKey& find_stream_key) const {
   const auto key = find_stream_key(message.token);
-  // One answer for both, so that tokens cannot be told apart by asking.
+  // Both cases give the same answer, so that an attacker cannot find out which tokens exist.
   if (!key || !equal_secret(message.proof, stream_open_proof(*key, greeting_, payload)))
     return Error(Status::kAuthFailed, "the data stream does not belong to a session that is open here");
   Stream stream;
@@ -138,9 +137,8 @@ Result<std::vector<std::uint8_t>> DialerHandshake::on_greeting(Bytes payload) {
 Result<OpenedSession> DialerHandshake::on_reply(Bytes payload) {
   ONESIDED_TRY_ASSIGN(reply, expect<ServerHello>(payload));
   if (!self_.unix_peer && !equal_secret(reply.proof, server_proof(self_.secret, greeting_, client_hello_, payload))) {
-    return Error(
-        Status::kAuthFailed,
-        fmt::format("{} could not prove that it knows the shared secret; something else may listen there", remote_id_));
+    return Error(Status::kAuthFailed,
+                 fmt::format("{} could not prove the shared secret; another program may listen there", remote_id_));
   }
   ONESIDED_TRY(check_version(self_.hello, reply.hello));
   if (reply.hello.instance != instance_)

@@ -1,5 +1,5 @@
-// Who may connect is decided in two small machines that know nothing of sockets: messages in, messages or an error
-// out. So the rules stand in one place, and a fuzzer can throw ten thousand handshakes a second at them.
+// The handshake that decides which peers may connect, as state machines without sockets: a message in, a message or an
+// error out. The rules are in one place, and a fuzzer can run ten thousand handshakes per second.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,22 @@
 
 namespace onesided {
 
-// What the kernel says of the process at the other end of a Unix socket (SO_PEERCRED). A value.
+// The process at the other end of a Unix socket, as reported by the kernel (SO_PEERCRED). A value.
 struct UnixPeer {
-  std::uint32_t pid = 0;  // 0: in a pid namespace we cannot see
+  std::uint32_t pid = 0;  // 0: in a pid namespace that is not visible here
   std::uint32_t uid = 0;
 };
 
-// A session that both sides agreed on. A value.
+// A session that both sides accepted. A value.
 struct OpenedSession {
   PeerHello peer;
   SessionToken token{};
   SessionKeys keys;
 };
 
-// What one side brings to a handshake. `unix_peer` is set when the connection is a Unix socket whose other end has our
-// uid (the caller checked); otherwise the secret decides. A value; what it refers to must outlive the handshake.
+// One side's input to a handshake. `unix_peer` is set if the connection is a Unix socket whose other end has this
+// process's uid (checked by the caller); otherwise the peer must prove the secret. A value; what it refers to must
+// outlive the handshake.
 struct HandshakeSelf {
   const PeerHello& hello;
   const std::string& secret;
@@ -50,14 +51,14 @@ class ListenerHandshake {
     std::vector<std::uint8_t> reply;  // StreamAccept
   };
   using Outcome = std::variant<Session, Stream>;
-  // The stream key of the live session with this token that the peer dialed.
+  // Finds the stream key of the open session with this token that the peer dialed.
   using FindStreamKey = std::function<std::optional<Key>(const SessionToken&)>;
 
   explicit ListenerHandshake(HandshakeSelf self);
 
-  // To be sent first.
+  // The first message to send.
   const std::vector<std::uint8_t>& greeting() const { return greeting_; }
-  // The dialer's only message. An error refuses the connection; it may be told to the peer (refusal()).
+  // Handles the dialer's only message. An error refuses the connection; it may be sent to the peer (refusal()).
   Result<Outcome> on_message(Bytes payload, const FindStreamKey& find_stream_key) const;
 
  private:
@@ -71,10 +72,11 @@ class ListenerHandshake {
 // The dialer's side of one control connection. Confined to one thread.
 class DialerHandshake {
  public:
-  // `remote_id` as the caller gave it and `dialed`, the numeric address: the engine found there must be that one.
+  // `remote_id` is the id that the caller gave, `dialed` the numeric address; the engine that answers must have this
+  // address.
   DialerHandshake(HandshakeSelf self, std::string remote_id, std::string dialed);
 
-  // Answers the greeting. Afterwards peer_instance() says who greets (proved by on_reply()).
+  // Answers the greeting. Afterwards peer_instance() is the instance that sent it, which on_reply() proves.
   Result<std::vector<std::uint8_t>> on_greeting(Bytes payload);
   const InstanceId& peer_instance() const { return instance_; }
   Result<OpenedSession> on_reply(Bytes payload);
@@ -103,7 +105,7 @@ class StreamHandshake {
   std::vector<std::uint8_t> stream_open_;
 };
 
-// How a listener tells a dialer why it closes.
+// The message with which a listener tells a dialer why it closes the connection.
 std::vector<std::uint8_t> refusal(const Error& why);
 
 }  // namespace onesided

@@ -34,7 +34,7 @@ struct Outcome {
 
 const auto kNoStreams = [](const SessionToken&) -> std::optional<Key> { return std::nullopt; };
 
-// Two machines talking; a test may change what passes between them.
+// Two handshakes exchange messages; a test may change the messages in between.
 struct Pair {
   PeerHello dialer_hello = hello_of("10.0.0.1:1");
   PeerHello listener_hello = hello_of("10.0.0.2:2");
@@ -81,10 +81,10 @@ TEST(Handshake, SameSecretOpensASessionWithTheSameKeysOnBothSides) {
   EXPECT_NE(out.dialer->keys.to_dialer, out.dialer->keys.to_listener);
   EXPECT_EQ(out.dialer->peer, pair.listener_hello);
   EXPECT_EQ(out.listener->peer, pair.dialer_hello);
-  EXPECT_NE(pair.run().dialer->keys.streams, out.dialer->keys.streams) << "keys are fresh each time";
+  EXPECT_NE(pair.run().dialer->keys.streams, out.dialer->keys.streams) << "keys must be new each time";
 }
 
-TEST(Handshake, WithoutTheSecretNobodyLearnsAnything) {
+TEST(Handshake, WithoutTheSecretNothingIsDisclosed) {
   for (const auto& [dialer, listener] : {std::pair(kOtherSecret, kSecret), std::pair(kSecret, kNoSecret),
                                          std::pair(kNoSecret, kSecret), std::pair(kNoSecret, kNoSecret)}) {
     Pair pair;
@@ -97,7 +97,7 @@ TEST(Handshake, WithoutTheSecretNobodyLearnsAnything) {
   }
 }
 
-TEST(Handshake, OverAUnixSocketTheKernelVouchesAndItsWordReplacesThePeers) {
+TEST(Handshake, OverAUnixSocketTheKernelsDataReplaceThePeers) {
   Pair pair;
   pair.unix_peer = UnixPeer{4711, 1000};
   pair.dialer_secret = pair.listener_secret = kNoSecret;
@@ -135,7 +135,7 @@ TEST(Handshake, AnEngineDoesNotConnectToItself) {
   EXPECT_EQ(pair.run().dialer.status(), Status::kParamInvalid);
 }
 
-TEST(Handshake, NothingThatWasSaidCanBeChangedOnTheWay) {
+TEST(Handshake, AnyChangedByteIsDetected) {
   Pair plain;
   const ListenerHandshake sample({plain.listener_hello, plain.listener_secret, std::nullopt});
   std::mt19937 random(3);
@@ -166,8 +166,8 @@ TEST(Handshake, AProofCannotBeReplayedToAnotherConnection) {
 }
 
 TEST(Handshake, AProofCannotBeReflected) {
-  // The attacker has no secret; it answers a dialer with the dialer's own proof, and with one it got from the dialer's
-  // own listener by passing the greeting on.
+  // The attacker has no secret. It answers a dialer with the dialer's own proof, and with one from the dialer's own
+  // listener, obtained by forwarding the greeting.
   const PeerHello victim = hello_of("10.0.0.1:1");
   const ListenerHandshake victims_listener({victim, kSecret, std::nullopt});
   DialerHandshake victims_dialer({victim, kSecret, std::nullopt}, "10.0.0.2:2", "10.0.0.2:2");
@@ -202,7 +202,7 @@ TEST(Handshake, StreamsNeedTheKeyOfTheirSession) {
   EXPECT_EQ(attempt(session.token, session.keys.streams, later), Status::kAuthFailed) << "replayed";
 }
 
-TEST(Handshake, TenThousandGarbledHandshakesEndInErrors) {
+TEST(Handshake, TenThousandCorruptedHandshakesEndInErrors) {
   std::mt19937_64 random(20261130);
   for (int round = 0; round < 10'000; ++round) {
     Pair pair;

@@ -60,7 +60,7 @@ void Incoming::conclude(const Frame& frame) {
   }
   auto& stream = std::get<ListenerHandshake::Stream>(*outcome);
   const auto sent = socket_->send(FrameKind::kHandshake, stream.reply);
-  // The peer waits for the reply before it speaks again.
+  // The peer waits for the reply before it sends again.
   const bool clean = sent && *sent && socket_->drained();
   if (clean) host_.accept_stream(stream.token, stream.transport, socket_->take());
   end();
@@ -72,7 +72,8 @@ void Incoming::end() {
   if (socket_) {
     loop_->unwatch(socket_->fd());
     socket_->close();
-    // The destructor runs later, when the number may be another connection's: it must not unwatch it.
+    // The destructor runs later, when the descriptor number may belong to another connection, which it must not
+    // unwatch.
     socket_.reset();
   }
   loop_->cancel(timer_);

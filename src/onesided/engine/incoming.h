@@ -1,5 +1,5 @@
-// Whoever connects is nobody until it has proved itself. Until then it costs one small object, may send one small
-// frame, and has little time.
+// An accepted connection during its handshake. Until it is authenticated it costs one small object, may send one small
+// frame, and has a short time limit.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,19 @@
 
 namespace onesided {
 
-// An accepted connection during its handshake. Confined to the loop's thread.
+// Confined to the loop's thread.
 class Incoming {
  public:
-  // What it asks of the engine's sessions.
+  // What it needs from the engine's sessions.
   class Host {
    public:
     virtual ~Host() = default;
     virtual std::optional<Key> stream_key(const SessionToken& token) = 0;
-    // A proved peer; `reply` is to be sent first. Must end in a running session or a refusal on the socket.
+    // The peer is authenticated; `reply` must be sent first. The callee starts the session or sends a refusal on the
+    // socket.
     virtual void accept_session(Established established, std::vector<std::uint8_t> reply) = 0;
     virtual void accept_stream(const SessionToken& token, const std::string& transport, Fd stream) = 0;
-    // The connection is over or handed on: destroy the object (later, not in this call).
+    // The connection has ended or was handed over: destroy the object, later, not during this call.
     virtual void forget(Incoming& incoming) = 0;
   };
 

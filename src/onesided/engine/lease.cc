@@ -16,7 +16,7 @@
 namespace onesided {
 namespace {
 
-// How often the owner asks whether a process without a session has ended; only while it waits for one of its leases.
+// How often the owner checks whether a process without a session has ended, while it waits for one of its leases.
 constexpr std::int64_t kLookMs = 20;
 
 std::uint64_t packed(RegionKey key) { return std::uint64_t{key.index} << 32 | key.generation; }
@@ -27,7 +27,7 @@ Result<std::unique_ptr<LeasePage>> LeasePage::create() {
   Fd file(::memfd_create("onesided-leases", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid() || ::ftruncate(file.get(), kBytes) != 0)
     return Error(Status::kResourceExhausted, fmt::format("cannot create a page of leases: {}", std::strerror(errno)));
-  // Sealed, or the peer could shrink it under the owner's feet.
+  // Sealed, because a peer that shrinks the file would crash the owner.
   ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
   return map(std::move(file), kBytes);
 }
@@ -35,7 +35,7 @@ Result<std::unique_ptr<LeasePage>> LeasePage::create() {
 Result<std::unique_ptr<LeasePage>> LeasePage::map(Fd file, std::uint64_t nbytes) {
   struct stat info{};
   if (nbytes != kBytes || ::fstat(file.get(), &info) != 0 || info.st_size != static_cast<off_t>(kBytes))
-    return Error(Status::kParamInvalid, fmt::format("the page of leases has {} bytes, not {}", nbytes, kBytes));
+    return Error(Status::kParamInvalid, fmt::format("the page of leases has {} bytes, expected {}", nbytes, kBytes));
   void* base = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (base == MAP_FAILED)
     return Error(Status::kResourceExhausted, fmt::format("cannot map a page of leases: {}", std::strerror(errno)));
@@ -55,7 +55,7 @@ std::size_t LeasePage::take(RegionKey key) {
         return cell;
       }
     }
-    // More than kCells threads of this process are in the middle of a piece; one of them ends within a millisecond.
+    // More than kCells threads of this process are copying a piece; one of them ends within a millisecond.
     ::sched_yield();
   }
 }
@@ -87,11 +87,10 @@ bool LeasePage::idle() const {
 }
 
 bool LeasePage::wait_clear(RegionKey key, const std::function<bool()>& dead, Deadline deadline) {
-  // Announced before the first look, so that a lease given back after it wakes us.
+  // Announced before the first check, so that a lease released after the check wakes this thread.
   //   owner:  waiters = 1 | look at cells    | sleep
   //   writer:               clear the cell   | look at waiters
-  // The peer may write into this page whatever it likes; the worst it gets is a deregister_mem that runs to its
-  // timeout.
+  // The peer may write any values into this page; the worst result is a deregister_mem that runs into its timeout.
   page().waiters.fetch_add(1, std::memory_order_seq_cst);
   bool clear = false;
   while (true) {

@@ -1,12 +1,13 @@
-// A peer on this host that WRITEs into our memory is seen by nobody. It says so first, in a page that we gave to
-// it alone, and deregister_mem waits until no living peer says so any more.
+// Write leases of peers on this host. The owner cannot observe a local peer that WRITEs into its memory. The peer
+// therefore first records a lease in a page shared with the owner alone, and deregister_mem waits until no running peer
+// holds a lease.
 //
-// The order that makes it safe: the writer stores its lease, then looks whether the region is live; the owner retires
-// the region, then looks for leases. Both are sequentially consistent, so at least one of them sees the other.
+// Order: the writer stores its lease, then checks that the region is live; the owner retires the region, then checks
+// for leases. All four accesses are sequentially consistent, so at least one side sees the other's store.
 //
-// A session can end while the peer's process lives on, frozen in the middle of a write: the end of a session says
-// nothing of leases. The owner revokes the page and keeps it until its cells are empty or the process is dead; in the
-// same order, so that nobody takes a lease on a page that is not looked at any more.
+// A session can end while the peer's process is suspended during a write, so the end of a session does not end its
+// leases. The owner revokes the page and keeps it until its cells are empty or the process has ended. Revocation uses
+// the same order, so no lease can be taken on a page that the owner no longer checks.
 #pragma once
 
 #include <array>
@@ -28,27 +29,27 @@ class LeasePage {
   static constexpr std::uint64_t kBytes = 4096;
   static constexpr std::size_t kCells = 504;
 
-  // The owner makes it and passes file() to the peer.
+  // Creates the owner's page; the owner passes file() to the peer.
   static Result<std::unique_ptr<LeasePage>> create();
-  // The peer maps what it was given.
+  // Maps, in the peer, the file it received.
   static Result<std::unique_ptr<LeasePage>> map(Fd file, std::uint64_t nbytes);
   ~LeasePage();
   LeasePage(const LeasePage&) = delete;
   LeasePage& operator=(const LeasePage&) = delete;
 
-  // Writer's side: takes a cell for the region; waits while all are taken (as many writes are under way). Returns
-  // which.
+  // Writer: takes a cell for the region and returns its index; waits while all cells are in use.
   std::size_t take(RegionKey key);
   void give_back(std::size_t cell);
-  // To be asked after take(): the owner has ended the session, nothing may be written.
+  // To be checked after take(): if true, the owner has ended the session and nothing may be written.
   bool revoked() const { return page().revoked.load(std::memory_order_seq_cst) != 0; }
 
-  // Owner's side: blocks until no cell names the region, or `dead` says that the writer's process has ended. False when
-  // the deadline passed first. Whoever learns of a death calls wake(); of a revoked page nobody does, so it is asked
-  // again now and then.
+  // Owner: blocks until no cell names the region or `dead` returns true (the writer's process has ended). False if the
+  // deadline passed first. When the process ends, wake() must be called; for a revoked page no such call comes, so
+  // `dead` is polled.
   bool wait_clear(RegionKey key, const std::function<bool()>& dead, Deadline deadline);
   void wake();
-  // The session has ended. The page may be dropped once it is idle() or the writer's process is dead.
+  // To be called when the session has ended. The page may be dropped once it is idle() or the writer's process has
+  // ended.
   void revoke();
   bool idle() const;
   const Fd& file() const { return file_; }

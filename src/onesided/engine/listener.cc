@@ -13,9 +13,9 @@
 namespace onesided {
 namespace {
 
-// Deep enough for a burst of peers; the kernel caps it at net.core.somaxconn.
+// Enough for a burst of peers; the kernel limits it to net.core.somaxconn.
 constexpr int kBacklog = 1024;
-// A port the kernel chose may be taken on the Unix side by a foreign socket: take another one.
+// If another program has bound the Unix name of the port that the kernel chose, another port is tried.
 constexpr int kPortTries = 64;
 
 Error bind_error(const std::string& what, int error) {
@@ -35,12 +35,13 @@ Result<Fd> listen_on(const SocketAddress& address, const std::string& what, bool
   Fd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return bind_error(what, errno);
   const int on = 1;
-  // With an explicit port, connections of a predecessor in TIME_WAIT must not block a restart. Linux still refuses two
-  // listeners, at bind() or, when both bind first, at listen(). With port 0 it would let the kernel pick a bound port.
+  // With an explicit port, an earlier process's connections in TIME_WAIT must not block a restart. Linux still refuses
+  // two listeners, at bind() or, if both bind first, at listen(). With port 0 the option would let the kernel pick a
+  // bound port.
   if (reuse) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (address.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   if (::bind(socket.get(), address.get(), address.length) != 0) return bind_error(what, errno);
-  // Connections inherit it: those that outlive a killed engine must not block its successor on a port it was given.
+  // Connections inherit the option: those that outlive a killed engine must not block a new engine on the same port.
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::listen(socket.get(), kBacklog) != 0) return bind_error(what, errno);
   return socket;
@@ -82,7 +83,7 @@ Result<Listener> Listener::bind(const std::string& local_engine) {
   const SocketAddress wanted = addresses.front();
   if (wanted.is_wildcard()) {
     return Error(Status::kParamInvalid,
-                 fmt::format("engine address '{}' means every interface; give the one address that peers reach it at",
+                 fmt::format("engine address '{}' means every interface; give the one address at which peers reach it",
                              local_engine));
   }
   Listener out;

@@ -1,4 +1,4 @@
-// Notifications wait for the program to ask for them, and a program that never asks must not cost all memory.
+// The bounded queue of received notifications. A program that never fetches them must not exhaust memory.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class NotifyQueue {
  public:
   static constexpr std::uint64_t kMaxBytes = 256ULL << 20;
 
-  // RESOURCE_EXHAUSTED: too much waits already.
+  // RESOURCE_EXHAUSTED: the queue is full.
   Status push(std::string name, std::string message) {
     MutexLock lock(mutex_);
     const std::uint64_t nbytes = name.size() + message.size() + sizeof(Notification);
@@ -32,20 +32,20 @@ class NotifyQueue {
     arrived_.notify_all();
     return Status::kSuccess;
   }
-  // Blocks until something waits, or close(). False when the deadline passed first.
+  // Blocks until the queue is not empty, or close(). False if the deadline passed first.
   bool wait(Deadline deadline) {
     MutexLock lock(mutex_);
     while (waiting_.empty() && !closed_)
       if (!arrived_.wait(lock, deadline) && waiting_.empty() && !closed_) return false;
     return true;
   }
-  // wait() returns at once from now on.
+  // From now on wait() does not block.
   void close() {
     MutexLock lock(mutex_);
     closed_ = true;
     arrived_.notify_all();
   }
-  // All that wait, oldest first. Never blocks.
+  // Removes and returns all notifications, oldest first. Never blocks.
   std::vector<Notification> drain() {
     MutexLock lock(mutex_);
     nbytes_ = 0;

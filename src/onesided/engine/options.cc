@@ -41,11 +41,11 @@ Result<std::vector<std::string>> parse_transports(std::string_view value, const 
     std::string name(rest.substr(0, comma));
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
     std::erase(name, ' ');
-    if (name == "self") continue;  // always there
+    if (name == "self") continue;  // always available
     if (std::find(known.begin(), known.end(), name) == known.end())
-      return bad("transports", value, fmt::format("a list of {}; \"{}\" is none of them", all, name));
+      return bad("transports", value, fmt::format("a list of {}; \"{}\" is not one of them", all, name));
     if (std::find(names.begin(), names.end(), name) != names.end())
-      return bad("transports", value, fmt::format("each transport once; \"{}\" is there twice", name));
+      return bad("transports", value, fmt::format("each transport once; \"{}\" is given twice", name));
     names.push_back(std::move(name));
   }
   if (names.empty()) return bad("transports", value, fmt::format("one or more of {}", all));

@@ -1,5 +1,5 @@
-// Options are strings that users type. An unknown name or a value that cannot be honoured is an error that names
-// it, never a default.
+// Parses the engine's options, which users give as strings. An unknown name or a value that cannot be honoured is an
+// error that names it; it is never replaced by a default.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace onesided {
 
 // A value.
 struct EngineOptions {
-  std::vector<std::string> transports;  // order of preference; empty: all that this build has, best first
-  bool auto_connect = false;            // transfers and notifications connect by themselves
+  std::vector<std::string> transports;  // in order of preference; empty: all of this build, best first
+  bool auto_connect = false;            // transfers and notifications connect on demand
   std::string auth_secret_file;         // empty: only peers of this host and user
   std::uint32_t worker_threads = 0;     // 0: processors - 1, at least 1
   std::uint32_t tcp_streams = 2;        // data connections to one peer
   std::string tcp_congestion;           // empty: cubic where the kernel has it, else the system's
   std::uint32_t heartbeat_ms = 2000;
-  std::uint64_t max_outstanding = 65536;  // asynchronous transfers under way; the next one waits
+  std::uint64_t max_outstanding = 65536;  // unfinished asynchronous transfers; further ones wait
 
   // `known_transports`: what "transports" may name. The secret's file may also come from ONESIDED_AUTH_SECRET_FILE.
   static Result<EngineOptions> parse(const std::map<std::string, std::string>& options,

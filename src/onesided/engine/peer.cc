@@ -7,8 +7,8 @@
 namespace onesided {
 namespace {
 
-// How long a transfer waits for the descriptors of memory that was registered a moment ago. Normally they are there
-// already; a frozen owner may not have sent them, and then another transport does the work.
+// How long a transfer waits for the descriptors of newly registered memory. Normally they have arrived already. A
+// suspended owner may not have sent them; then another transport is used.
 constexpr std::int64_t kShareWaitMs = 50;
 
 }  // namespace
@@ -44,7 +44,7 @@ void Peer::on_table_offer(const TableOffer& offer, std::vector<Fd> fds) {
     return {};
   };
   if (auto taken = take(); !taken.ok()) {
-    misled_ = taken.error();
+    protocol_error_ = taken.error();
     changed_.notify_all();
   }
 }
@@ -55,7 +55,7 @@ void Peer::on_region_update(const RegionUpdate& update, std::vector<Fd> fds) {
     if (!table_) {
       auto table = RegionTable::create_private(0);
       if (!table.ok()) {
-        misled_ = table.error();
+        protocol_error_ = table.error();
         changed_.notify_all();
         return;
       }
@@ -98,7 +98,7 @@ void Peer::on_table_synced(std::uint64_t tag) {
 void Peer::on_lost(const Error& reason) {
   {
     MutexLock lock(mutex_);
-    if (!why_gone_) why_gone_ = reason;
+    if (!unusable_) unusable_ = reason;
     lost_ = true;
     gone_.store(true, std::memory_order_seq_cst);
     changed_.notify_all();
@@ -108,12 +108,13 @@ void Peer::on_lost(const Error& reason) {
 
 Result<void> Peer::open_links(const std::vector<Transport*>& transports, Deadline deadline) {
   MutexLock lock(mutex_);
-  while (!introduced_ && !why_gone_ && !misled_)
+  while (!introduced_ && !unusable_ && !protocol_error_)
     if (!changed_.wait(lock, deadline) && !introduced_)
-      return Error(Status::kTimeout,
-                   fmt::format("{} accepted the connection but did not publish its memory in time", engine_id_));
-  if (misled_) return *misled_;
-  if (why_gone_) return *why_gone_;
+      return Error(
+          Status::kTimeout,
+          fmt::format("{} accepted the connection but did not publish its memory within the timeout", engine_id_));
+  if (protocol_error_) return *protocol_error_;
+  if (unusable_) return *unusable_;
   lock.unlock();
 
   PeerInfo info = session_->peer();
@@ -135,7 +136,7 @@ Result<void> Peer::open_links(const std::vector<Transport*>& transports, Deadlin
     link->link = std::move(made).value();
     links_.push_back(std::move(link));
   }
-  if (auto over = gone()) return *over;  // then no link can be made, and that is no wonder
+  if (auto reason = unusable_reason()) return *reason;  // a lost peer explains why no link could be opened
   if (links_.empty()) {
     std::string reasons;
     for (const auto& [name, why] : not_used_)
@@ -153,25 +154,25 @@ Result<void> Peer::open_links(const std::vector<Transport*>& transports, Deadlin
 void Peer::close(const Error& why) {
   {
     MutexLock lock(mutex_);
-    if (!why_gone_) why_gone_ = why;
+    if (!unusable_) unusable_ = why;
     gone_.store(true, std::memory_order_seq_cst);
     changed_.notify_all();
   }
   stop_all(why);
-  // Those who wait for the peer to take what they send would use it for as long as it is frozen.
+  // Threads blocked in a send would otherwise keep the peer in use for as long as it is suspended.
   if (session_) session_->stop_sending(why);
   uses_.wait_idle(Deadline::never());
   if (!session_) return;
   session_->close(why.text());
-  // Else a connect() right afterwards would be told that it is connected already.
+  // Otherwise a connect() directly afterwards would get ALREADY_CONNECTED.
   MutexLock lock(mutex_);
   while (!lost_) changed_.wait(lock);
 }
 
-std::optional<Error> Peer::gone() const {
+std::optional<Error> Peer::unusable_reason() const {
   if (!gone_.load(std::memory_order_seq_cst)) return std::nullopt;
   MutexLock lock(mutex_);
-  return why_gone_->with_context(fmt::format("peer {}", engine_id_));
+  return unusable_->with_context(fmt::format("peer {}", engine_id_));
 }
 
 void Peer::stop_all(const Error& why) {
@@ -191,7 +192,7 @@ bool Peer::sync_table(Deadline deadline) {
   lock.unlock();
   if (!session_->send(TableRequest{tag}, {}, deadline).ok()) return false;
   lock.lock();
-  while (synced_tag_ < tag && !why_gone_)
+  while (synced_tag_ < tag && !unusable_)
     if (!changed_.wait(lock, deadline)) break;
   return synced_tag_ >= tag;
 }
@@ -211,11 +212,11 @@ bool Peer::wait_until_shared(std::size_t which, const RegionTraits& traits, Dead
   MutexLock lock(mutex_);
   if (another && unshared_.contains(traits.key)) return false;
   while (!link.base().carries(traits)) {
-    if (why_gone_ || !table_->live(traits.key)) return false;
+    if (unusable_ || !table_->live(traits.key)) return false;
     if (!changed_.wait(lock, deadline) && deadline.passed()) break;
   }
   if (link.base().carries(traits)) return true;
-  unshared_.insert(traits.key);  // not waited for again, where there is another way
+  unshared_.insert(traits.key);  // not waited for again if another link carries it
   return false;
 }
 
@@ -231,7 +232,7 @@ void Peer::transfer_ended(Transfer& transfer) {
     MutexLock lock(mutex_);
     transfers_.erase(&transfer);
   }
-  uses_.leave();  // last: the peer may be gone afterwards
+  uses_.leave();  // last: the peer may be destroyed afterwards
 }
 
 Result<void> Peer::send_notify(std::string_view name, std::string_view message, Deadline deadline) {
@@ -239,43 +240,43 @@ Result<void> Peer::send_notify(std::string_view name, std::string_view message, 
   ONESIDED_TRY_ASSIGN(sequence, queue_notify(name, message, deadline));
   MutexLock lock(mutex_);
   const auto receipt = awaited_receipts_.find(sequence);
-  while (!receipt->second && !why_gone_)
+  while (!receipt->second && !unusable_)
     if (!changed_.wait(lock, deadline)) break;
   const auto status = receipt->second;
   awaited_receipts_.erase(receipt);
   if (status == Status::kSuccess) return {};
   if (status)
     return Error(Status::kNotifyFailed,
-                 fmt::format("{} did not take the notification \"{}\" ({}); its program must call "
+                 fmt::format("{} did not accept the notification \"{}\" ({}); its program must call "
                              "get_notifies()",
                              engine_id_, name, status_name(*status)));
-  if (why_gone_) return why_gone_->with_context("send_notify");
+  if (unusable_) return unusable_->with_context("send_notify");
   return Error(Status::kTimeout,
                fmt::format("{} did not confirm the notification in time; it may still arrive", engine_id_));
 }
 
-// Each caller waits for room until its own deadline; only then it gets a number, and goes out at once.
+// Each caller waits for capacity until its own deadline. Only then is its notification numbered and queued.
 Result<std::uint64_t> Peer::queue_notify(std::string_view name, std::string_view message, Deadline deadline) {
   Notify notify{0, std::string(name), std::string(message)};
   while (true) {
-    ONESIDED_TRY(session_->wait_for_room(deadline));
+    ONESIDED_TRY(session_->wait_for_capacity(deadline));
     MutexLock order(notify_mutex_);
     notify.sequence = next_notify_;
     MutexLock lock(mutex_);
-    awaited_receipts_[notify.sequence];  // the receipt may be here before send() returns
+    awaited_receipts_[notify.sequence];  // the receipt may arrive before send() returns
     lock.unlock();
     auto sent = session_->send(notify, {}, Deadline::after_ms(std::int64_t{0}));
     if (sent.ok()) return next_notify_++;
     lock.lock();
     awaited_receipts_.erase(notify.sequence);
-    // Another thread may have taken the room.
+    // Another thread may have used the capacity.
     if (sent.status() != Status::kTimeout || deadline.passed()) return sent.error();
   }
 }
 
 void Peer::on_notify_ack(const NotifyAck& ack) {
   MutexLock lock(mutex_);
-  // Whoever gave up waiting is not there any more.
+  // A caller whose wait timed out has removed its entry.
   const auto receipt = awaited_receipts_.find(ack.sequence);
   if (receipt == awaited_receipts_.end()) return;
   receipt->second = ack.status;

@@ -9,7 +9,7 @@
 namespace onesided {
 namespace {
 
-// A lease on a region of the peer's, for a scope.
+// A lease on one of the peer's regions, for a scope.
 class WriteLease {
  public:
   WriteLease(LeasePage* leases, RegionKey key) : leases_(leases), cell_(leases ? leases->take(key) : 0) {}
@@ -25,8 +25,8 @@ class WriteLease {
   const std::size_t cell_;
 };
 
-Error peer_is_gone(const CopyPath& path) {
-  return {Status::kPeerLost, fmt::format("the peer {} is gone", path.channel->peer().engine_id)};
+Error peer_lost(const CopyPath& path) {
+  return {Status::kPeerLost, fmt::format("the connection to peer {} was lost", path.channel->peer().engine_id)};
 }
 
 bool all_live(const RegionTable& table, std::span<const Move> moves) {
@@ -45,9 +45,9 @@ Error stale(const Move& move) {
                       move.region.index, move.region.generation, move.remote)};
 }
 
-// What the link reports may be only the consequence of something that we know better.
+// The link's error may be only a consequence of a cause that is known more exactly here.
 Error cause(const CopyPath& path, const Move& move, const Error& error) {
-  if (path.channel && !path.channel->alive()) return peer_is_gone(path);
+  if (path.channel && !path.channel->alive()) return peer_lost(path);
   return path.table->live(move.region) ? error : stale(move);
 }
 
@@ -56,12 +56,12 @@ void give_up(std::span<const Move> moves, std::size_t first, PieceSink& sink, co
     for (std::uint64_t at = 0; at < moves[i].nbytes;) at = sink.refused(first + i, at, error);
 }
 
-// Moves of one region, item by item where something fails. `first` is the index of moves[0] for the sink; `known`, if
-// there is one, has failed already and is not tried again.
+// Copies moves of one region, item by item after a failure. `first` is the index of moves[0] for the sink. `known`, if
+// present, has failed already and is not repeated.
 void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::size_t first,
               const std::optional<CopyLink::Failure>& known, PieceSink& sink) {
   const WriteLease lease(op == Op::kWrite ? path.leases : nullptr, moves[0].region);
-  if (lease.revoked()) return give_up(moves, first, sink, peer_is_gone(path));
+  if (lease.revoked()) return give_up(moves, first, sink, peer_lost(path));
   if (!path.table->live(moves[0].region)) return give_up(moves, first, sink, stale(moves[0]));
   struct Part {
     std::size_t move;
@@ -69,14 +69,14 @@ void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::siz
   };
   std::vector<Part> arrived;
   std::size_t i = 0;
-  std::uint64_t from = 0;  // where moves[i] goes on
+  std::uint64_t from = 0;  // where moves[i] continues
   const std::size_t failed_before = known && known->move >= first ? known->move - first : moves.size();
   while (i < moves.size()) {
     Move rest = moves[i];
     rest.local += from;
     rest.remote += from;
     rest.nbytes -= from;
-    // Whole moves go in one call as far as nothing has failed; the rest of a move that has, alone.
+    // Whole moves are copied in one call; the rest of a move that failed is copied alone.
     const std::size_t end =
         from > 0 ? i + 1 : (i < failed_before ? std::min(moves.size(), failed_before) : moves.size());
     std::optional<CopyLink::Failure> failure;
@@ -96,7 +96,7 @@ void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::siz
     from = 0;
     ++i;
   }
-  // A lease makes the owner wait; without one we must look whether it did not.
+  // A lease makes the owner wait. A READ has none, so it must check afterwards that the region is still live.
   if (op == Op::kRead && !path.table->live(moves[0].region)) {
     for (const auto& part : arrived)
       for (std::uint64_t at = part.from; at < part.from + part.nbytes;)
@@ -109,9 +109,9 @@ void move_run(const CopyPath& path, Op op, std::span<const Move> moves, std::siz
 }  // namespace
 
 void move_piece(const CopyPath& path, Op op, std::span<const Move> moves, PieceSink& sink) {
-  if (path.channel && !path.channel->alive()) return give_up(moves, 0, sink, peer_is_gone(path));
-  // The usual case in one call of the link's, however many regions are in it. If anything is wrong, what has not failed
-  // is read again, region by region.
+  if (path.channel && !path.channel->alive()) return give_up(moves, 0, sink, peer_lost(path));
+  // The usual case is one call of the link for any number of regions. After an error the moves that have not failed are
+  // read again, region by region.
   std::optional<CopyLink::Failure> failure;
   if (op == Op::kRead && all_live(*path.table, moves)) {
     failure = path.link->copy(op, moves);

@@ -1,5 +1,5 @@
-// Rule 2 (no bytes of memory that is gone) in one place: every copy over a CopyLink happens between two looks at
-// the owner's table, and every write under a lease. docs/threading.md draws the races.
+// Rule 2 (no bytes of freed memory) in one place: every copy over a CopyLink happens between two checks of the owner's
+// table, and every write under a lease. docs/threading.md draws the races.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace onesided {
 
-// Where copies to one peer go. A value; what it points to outlives it.
+// The path of copies to one peer. A value; what it points to must outlive it.
 struct CopyPath {
   CopyLink* link = nullptr;
   const RegionTable* table = nullptr;
@@ -19,14 +19,14 @@ struct CopyPath {
   const PeerChannel* channel = nullptr;  // null: the peer is this engine
 };
 
-// Told what became of each move, on the thread that copies.
+// Receives the result of each move, on the copying thread.
 class PieceSink {
  public:
   virtual ~PieceSink() = default;
   // Bytes [from, from + nbytes) of moves[move] have arrived.
   virtual void arrived(std::size_t move, std::uint64_t from, std::uint64_t nbytes) = 0;
-  // Byte `at` of moves[move] could not be moved. Returns from where to go on: at least at + 1, move.nbytes to give it
-  // up.
+  // Byte `at` of moves[move] could not be moved. Returns the offset to continue at: at least at + 1; move.nbytes skips
+  // the rest of the move.
   virtual std::uint64_t refused(std::size_t move, std::uint64_t at, const Error& error) = 0;
 };
 

@@ -32,21 +32,23 @@ Error not_remote(const RegionIndex::Lookup& regions, const Peer& peer, const Tra
   if (below && item.remote - below->address < below->nbytes)
     return {Status::kParamInvalid,
             fmt::format(
-                "remote range {:#x} + {} bytes leaves the region {:#x} + {} bytes of {}; an item must lie inside one "
+                "remote range {:#x} + {} bytes exceeds the region {:#x} + {} bytes of {}; an item must lie inside one "
                 "region",
                 item.remote, item.nbytes, below->address, below->nbytes, peer.engine_id())};
   return {Status::kParamInvalid, fmt::format("remote range {:#x} + {} bytes is not registered by {}", item.remote,
                                              item.nbytes, peer.engine_id())};
 }
 
-// The peer's regions for all items, into moves (remote side only). The index of the first item without one, or nothing.
+// Looks up the peer's regions for all items and fills the remote side of the moves. Returns the index of the first item
+// without a region, or std::nullopt.
 Result<std::optional<std::size_t>> resolve_remote(Peer& peer, const TransferList& list, std::vector<Move>& moves,
                                                   std::vector<RegionTraits>& traits) {
   RegionIndex::Lookup regions(peer.regions());
   moves.clear();
   traits.clear();
   for (std::size_t i = 0; i < list.items.size(); ++i) {
-    const TransferItem item = list.items[i];  // read once: what is checked is what moves, whoever writes the list
+    const TransferItem item =
+        list.items[i];  // read once: the checked values are those that are used, even if another thread writes the list
     const RegionRow* row = regions.find(item.remote, item.nbytes);
     if (!row) return std::optional(i);
     if (list.instance && row->traits.key != list.keys[i])
@@ -72,13 +74,13 @@ Result<void> resolve_all_remote(Peer& peer, const TransferList& list, Deadline d
                                 std::vector<RegionTraits>& traits) {
   ONESIDED_TRY_ASSIGN(missing, resolve_remote(peer, list, moves, traits));
   if (!missing) return {};
-  // Registered a moment ago, perhaps: the owner's word is on its way.
+  // The range may be newly registered and the owner's update still in transit.
   if (peer.sync_table(deadline)) {
     ONESIDED_TRY_ASSIGN(still, resolve_remote(peer, list, moves, traits));
     missing = still;
   }
   if (!missing) return {};
-  if (auto gone = peer.gone()) return *gone;
+  if (auto reason = peer.unusable_reason()) return *reason;
   const auto& item = list.items[*missing];
   if (list.instance)
     return at_item(*missing, list.items.size(),
@@ -100,7 +102,7 @@ Result<void> resolve_local(Registry& registry, Op op, const TransferList& list, 
   return {};
 }
 
-// This engine as its own peer: the other side is held as well, and ranges may overlap.
+// For this engine as its own peer: the other side is held as well, and ranges may overlap.
 Result<void> resolve_own(Registry& registry, Op op, Plan& plan, std::vector<Move>& moves) {
   RegionKey held;
   Device* device = nullptr;
@@ -146,7 +148,7 @@ Result<void> choose_links(Peer& peer, const std::vector<RegionTraits>& traits, s
           std::find_if(plan.parts.begin(), plan.parts.end(), [link](const auto& other) { return other.link == link; });
       if (at == plan.parts.end()) at = plan.parts.insert(at, Plan::Part{link, {}});
       part = &*at;
-      // The usual case: everything goes over one link.
+      // The usual case: all moves go over one link.
       if (plan.parts.size() == 1 && traits.size() == 1) {
         part->moves = std::move(moves);
         return {};
@@ -171,7 +173,7 @@ Error no_link(const Peer& peer, const RegionTraits& traits, std::uint64_t remote
                                         traits.key.generation, remote_address)};
   if (traits.exported)
     return {Status::kTimeout,
-            fmt::format("{} has not passed on the memory at {:#x} yet, and no other transport in use carries it",
+            fmt::format("{} has not passed the file of the memory at {:#x} yet, and no other transport in use carries it",
                         peer.engine_id(), remote_address)};
   return {Status::kUnsupported, fmt::format("no transport in use towards {} carries {} memory at {:#x}; see stats()",
                                             peer.engine_id(), traits.device ? "device" : "host", remote_address)};

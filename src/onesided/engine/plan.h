@@ -1,5 +1,5 @@
-// What a caller asks for (addresses) becomes what links can carry (checked moves), and every address is checked
-// here before a byte moves.
+// Turns the caller's transfer list (addresses) into checked moves that links can carry. Every address is checked here
+// before a byte moves.
 #pragma once
 
 #include <optional>
@@ -14,14 +14,14 @@
 namespace onesided {
 
 // What to move. Bound items name the registrations that their remote addresses belonged to when they were described;
-// others are bound to what the peer has registered now. A view: the caller keeps what it points to.
+// other items are bound to the peer's current registrations. A view: the caller keeps ownership.
 struct TransferList {
   std::span<const TransferItem> items;
   const InstanceId* instance = nullptr;  // set when bound
-  std::span<const RegionKey> keys;       // then one an item
+  std::span<const RegionKey> keys;       // then one per item
 };
 
-// Checked moves, by the link that carries them. A value that moves.
+// Checked moves, grouped by the link that carries them. A movable value.
 struct Plan {
   struct Part {
     PeerLink* link = nullptr;
@@ -32,12 +32,12 @@ struct Plan {
   std::uint64_t nbytes = 0;
   bool overlapping = false;  // of this engine with itself: ranges must not be cut
 
-  // Where a plan for a few items lives without an allocation, call after call.
+  // Empties the plan but keeps its storage, so that plans of a few items need no allocation.
   void clear();
 };
 
-// Checks all items and chooses links. PARAM_INVALID: names the item that is wrong and why. STALE: a bound item whose
-// registration is gone. May ask the peer once about memory that its table does not show yet, until the deadline.
+// Checks all items and chooses links. PARAM_INVALID: an invalid item, named with the reason. STALE: a bound item whose
+// registration has ended. If the peer's table does not contain a range, the peer is asked once, until the deadline.
 Result<void> make_plan(Registry& registry, Peer& peer, Op op, const TransferList& list, Deadline deadline, Plan& plan);
 
 // For those who build a plan: `after` goes on where `before` ends, on both sides and in the caller's items.

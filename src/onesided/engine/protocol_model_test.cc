@@ -1,7 +1,6 @@
-// Tests meet some interleavings; this meets all. The protocol of piece.cc, lease.h and region_table.h as a model
-// of single steps, every order of them explored: one owner that registers, deregisters and uses its memory for
-// something else, again and again, and two peers that read or write. The same explorer finds the fault in every
-// protocol that leaves a step out, which is how we know that it would.
+// Model check of the protocol in piece.cc, lease.h and region_table.h over all interleavings. The model consists of
+// single steps: one owner repeatedly registers, deregisters and reuses its memory, and two peers read or write. The
+// same explorer finds the error in every protocol that omits one step, which shows that it can find errors.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,16 +15,16 @@ namespace {
 
 enum class Role : std::uint8_t { kReader, kWriter };
 
-// What is left out, to see that it is missed.
+// The steps of the protocol; a test removes one and expects a broken rule.
 struct Protocol {
-  bool look_after = true;         // a reader looks at the table again when it has copied
-  bool lease = true;              // a writer says that it writes
-  bool lease_before_look = true;  // ... before it looks at the table
-  bool wait_for_leases = true;    // deregister waits until nobody says so
-  bool fresh_generation = true;   // a place in the table is never used twice under the same generation
-  bool proof = true;              // a reader of another process sees that the process is still the same
+  bool look_after = true;         // a reader checks the table again after the copy
+  bool lease = true;              // a writer takes a lease
+  bool lease_before_look = true;  // ... before it checks the table
+  bool wait_for_leases = true;    // deregister waits until no lease is held
+  bool fresh_generation = true;   // an entry of the table never has the same generation twice
+  bool proof = true;              // a reader verifies that the owner's process is still the same
   bool instance = true;           // descriptors are refused by an engine that did not make them
-  bool revoke = true;             // who ends a session says so on the page of leases before it forgets the page
+  bool revoke = true;             // an owner that ends a session revokes the page of leases before it drops the page
   bool keep_page = true;          // ... and keeps it as long as there is a lease on it
 };
 
@@ -37,33 +36,33 @@ struct Actor {
   std::uint8_t bound = 0;              // generation
   std::array<std::uint8_t, 2> word{};  // what a reader has copied
   std::uint8_t cell = 0;               // a writer's lease
-  bool foreign = false;                // copied from a process that is not the one it is connected to
-  bool reconnected = false;            // to the process that took the owner's place, with descriptors from before
+  bool foreign = false;                // copied from a process other than the connected one
+  bool reconnected = false;            // to the process that replaced the owner, with old descriptors
   bool revoked = false;                // the owner has ended its session
-  bool forgotten = false;              // ... and looks at its page no more
+  bool forgotten = false;              // ... and no longer checks its page
   friend auto operator<=>(const Actor&, const Actor&) = default;
 };
 
-// Memory holds, in each of two words, the round it was filled in; 0 is somebody else's use of it.
+// Each of the memory's two words contains the round in which it was filled; 0 is the owner's reuse.
 struct World {
   std::uint8_t live = 0;  // the table's entry
   std::array<std::uint8_t, 2> memory{};
   std::uint8_t owner_pc = 0, round = 1;
-  bool quiet = true;       // the owner may use the memory as it likes: nobody else may write
+  bool quiet = true;       // the owner may reuse the memory: no peer may write
   bool restarted = false;  // another process has taken over the owner's id
   std::array<Actor, 2> actors{};
   friend auto operator<=>(const World&, const World&) = default;
 };
 
 constexpr std::uint8_t kEnd = 99;
-constexpr std::uint8_t kSuccessors = 1;    // the generation that the new process's registration happens to have
-constexpr std::uint8_t kForeignByte = 77;  // what its memory holds
+constexpr std::uint8_t kSuccessors = 1;    // the generation that the new process's registration has by chance
+constexpr std::uint8_t kForeignByte = 77;  // the content of its memory
 
 class Explorer {
  public:
   Explorer(Protocol protocol, std::array<Role, 2> roles) : protocol_(protocol), roles_(roles) {}
 
-  // The first broken rule, in words, or nothing when all orders keep them.
+  // The first broken rule as text, or std::nullopt if all interleavings keep the rules.
   std::optional<std::string> run() {
     std::vector<World> open = {World()};
     while (!open.empty() && !broken_) {
@@ -106,12 +105,12 @@ class Explorer {
     }
   }
 
-  // The owner dies, and both its process id and its engine id name another process, which has registered other bytes at
-  // the same address. The old table stays as it was: peers have it mapped.
+  // The owner's process ends, and both its process id and its engine id name another process, which has registered
+  // other bytes at the same address. The old table is unchanged, because peers have it mapped.
   std::optional<World> restart_step(World world) {
     if (world.restarted) return std::nullopt;
     world.restarted = true;
-    world.quiet = false;  // it will not look any more
+    world.quiet = false;  // the owner makes no further checks
     return world;
   }
 
@@ -134,7 +133,7 @@ class Explorer {
                                           : write_step(world, world.actors[which], which);
   }
 
-  // A peer that holds descriptors connects to the new process and goes on with them.
+  // A peer that has descriptors connects to the new process and continues to use them.
   static std::optional<World> reconnect_step(const World& world, std::size_t which) {
     Actor me = world.actors[which];
     if (!world.restarted || me.pc != 1 || me.reconnected) return std::nullopt;
@@ -156,7 +155,7 @@ class Explorer {
   std::optional<World> read_step(const World& world, Actor me, std::size_t which) {
     switch (me.pc++) {
       case 0:
-        me.bound = world.live;  // submission binds to what is registered
+        me.bound = world.live;  // submission binds to the current registration
         if (me.bound == 0) me.pc = kEnd;
         return with(world, which, me);
       case 1:
@@ -176,7 +175,7 @@ class Explorer {
     }
   }
 
-  // What the owner knows of it stays.
+  // The owner's state about it is kept.
   static Actor ended(const Actor& me) { return Actor{.pc = kEnd, .revoked = me.revoked, .forgotten = me.forgotten}; }
 
   void expect_of_one_registration(const World&, const Actor& me) {
@@ -201,15 +200,15 @@ class Explorer {
       case 2: {
         const bool take = (me.pc == 2) == lease_first;
         if (take && protocol_.lease) me.cell = me.bound;
-        if (!take && (me.revoked || seen(world, me) != me.bound)) me = ended(me);  // gives its lease back
+        if (!take && (me.revoked || seen(world, me) != me.bound)) me = ended(me);  // releases its lease
         break;
       }
       case 3:
       case 4:
-        // A writer that dies with the owner, or writes to a dead owner's memory, harms nobody.
-        if (me.reconnected) broken_ = "a WRITE landed in another process's memory";
+        // A writer that ends with the owner, or writes to an ended owner's memory, does no harm.
+        if (me.reconnected) broken_ = "a WRITE arrived in another process's memory";
         if (!world.restarted) {
-          if (world.quiet) broken_ = "a WRITE landed in memory that its owner had taken back";
+          if (world.quiet) broken_ = "a WRITE arrived in memory that its owner had deregistered";
           world.memory[me.pc - 4] = me.bound;
         }
         break;

@@ -18,7 +18,7 @@ class QueueLeg::Visit {
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
-  // Null: the link has finished with it, or has not got it yet.
+  // Null: the link has finished the batch, or does not have it yet.
   const Batch* batch() const { return batch_.get(); }
 
  private:

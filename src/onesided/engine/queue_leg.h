@@ -1,4 +1,4 @@
-// A transfer over a QueueLink is a batch that the link completes; this hears of it.
+// The part of a transfer that goes over a QueueLink: a batch that the link completes.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ class QueueLeg : public Leg, public BatchSink, public std::enable_shared_from_th
   QueueLeg(std::shared_ptr<Transfer> transfer, QueueLink& link, std::vector<Move> moves,
            std::atomic<std::uint64_t>* moved);
 
-  // Hands the batch to the link. Once, before stop() can be called.
+  // Hands the batch to the link. Called once, before stop().
   void post();
   void stop(const Error& why) override;
   bool run_piece() override;
@@ -25,8 +25,8 @@ class QueueLeg : public Leg, public BatchSink, public std::enable_shared_from_th
   void finished(std::optional<Error> rest) override;
 
  private:
-  // A call into the link from a thread that only has the transfer: the leg does not end, and the link therefore not go,
-  // before it has returned.
+  // A call into the link from a thread that holds only the transfer. The leg does not end, and the link is therefore
+  // not destroyed, before the call has returned.
   class Visit;
 
   const std::shared_ptr<Transfer> transfer_;

@@ -11,7 +11,7 @@ std::vector<FilePiece> RegionFiles::pin(Device& device, std::uint64_t address, s
   for (std::uint64_t done = 0; done < nbytes;) {
     const std::uint64_t at = address + done;
     auto exported = device.export_memory(reinterpret_cast<const void*>(at));
-    // One part without a file makes the whole region unmappable for others: a half-mapped region helps nobody.
+    // If one part has no file, peers cannot map the region, because a partly mapped region is useless.
     if (!exported.ok() || !exported->file.valid() || at < exported->base || at - exported->base >= exported->nbytes) {
       unpin(pieces);
       return {};

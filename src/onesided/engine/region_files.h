@@ -1,5 +1,5 @@
-// A pool's segment is one file with hundreds of regions in it. Peers get its descriptor once, under a name of
-// ours, and regions refer to it by that name.
+// The files that registered memory lies in. A pool's segment is one file that can contain hundreds of regions: peers
+// receive its descriptor once, under an id, and regions refer to that id.
 #pragma once
 
 #include <sys/types.h>
@@ -17,14 +17,14 @@
 
 namespace onesided {
 
-// The files that registered memory lies in. Internally synchronized.
+// Internally synchronized.
 class RegionFiles {
  public:
-  // The files of [address, address + nbytes), each counted once a piece; nothing when the memory has none. Several
-  // pieces when the range was put together from several allocations or chunks.
+  // The files of [address, address + nbytes), each counted once per piece; empty if the memory has no file. There are
+  // several pieces if the range consists of several allocations or chunks.
   std::vector<FilePiece> pin(Device& device, std::uint64_t address, std::uint64_t nbytes);
   void unpin(const std::vector<FilePiece>& pieces);
-  // A descriptor of the file for a peer; invalid when it is no longer pinned or the process has no descriptor left.
+  // A descriptor of the file for a peer; invalid if the file is no longer pinned or the process has no descriptor left.
   Fd duplicate(std::uint64_t file_id);
 
  private:

@@ -43,7 +43,7 @@ Result<std::unique_ptr<RegionTable>> RegionTable::create(std::uint64_t instance,
   const int flags = file.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* base = ::mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE, flags, file.get(), 0);
   if (base == MAP_FAILED) return os_error("cannot map the region table");
-  // After our own mapping nobody else gets a writable one. Old kernels lack the seal; peers of the same user are
+  // After this mapping no other writable mapping can be made. Old kernels lack the seal; peers of the same user are
   // trusted.
   if (file.valid()) ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
   std::unique_ptr<RegionTable> table(new RegionTable(base, kTableBytes, std::move(file)));
@@ -60,20 +60,20 @@ Result<std::unique_ptr<RegionTable>> RegionTable::create(std::uint64_t instance,
 
 Result<std::unique_ptr<RegionTable>> RegionTable::map(Fd file, std::uint64_t nbytes) {
   struct stat info{};
-  if (::fstat(file.get(), &info) != 0) return os_error("cannot look at the peer's region table");
+  if (::fstat(file.get(), &info) != 0) return os_error("cannot read the size of the peer's region table");
   if (nbytes < kEntriesOffset || static_cast<std::uint64_t>(info.st_size) < nbytes)
     return Error(Status::kParamInvalid,
-                 fmt::format("the peer's region table has {} bytes where it promised {}", info.st_size, nbytes));
+                 fmt::format("the peer's region table has {} bytes, announced were {}", info.st_size, nbytes));
   void* base = ::mmap(nullptr, nbytes, PROT_READ, MAP_SHARED, file.get(), 0);
   if (base == MAP_FAILED) return os_error("cannot map the peer's region table");
   std::unique_ptr<RegionTable> table(new RegionTable(base, nbytes, Fd()));
   const auto& header = table->header();
   const std::uint64_t room = (nbytes - kEntriesOffset) / sizeof(TableEntry);
   if (header.magic != kMagic || header.version != kVersion || header.capacity > room)
-    return Error(Status::kParamInvalid,
-                 fmt::format("the peer's region table is of version {} with {} entries in {} bytes; "
-                             "this one reads version {}",
-                             header.version, header.capacity, nbytes, kVersion));
+    return Error(
+        Status::kParamInvalid,
+        fmt::format("the peer's region table has version {} with {} entries in {} bytes; this engine reads version {}",
+                    header.version, header.capacity, nbytes, kVersion));
   table->capacity_ = header.capacity;
   return table;
 }
@@ -103,8 +103,8 @@ void RegionTable::retire(RegionKey key) {
   if (key.index >= capacity_) return;
   auto& slot = entry(key.index);
   if (slot.live.load(std::memory_order_relaxed) != key.generation) return;
-  // What the owner writes into this memory afterwards comes later for every reader; so does the scan of write leases
-  // for every writer (they take the lease first and look at `live` then).
+  // Ordered before the owner's later writes into this memory, for every reader, and before the following scan of write
+  // leases, for every writer (a writer takes its lease first and then checks `live`).
   retire_row(slot);
   header().epoch.fetch_add(1, std::memory_order_seq_cst);
 }
@@ -137,7 +137,7 @@ RegionIndex::Lookup::Lookup(RegionIndex& index) : index_(index), lock_(index.mut
 }
 
 void RegionIndex::refresh() {
-  // The epoch first: a change that comes while we read makes the next lookup read again.
+  // The epoch is read first: a change during this read makes the next lookup read again.
   epoch_ = table_->epoch();
   rows_.clear();
   longest_ = 0;
@@ -156,7 +156,7 @@ const RegionRow* RegionIndex::Lookup::find(std::uint64_t address, std::uint64_t 
   auto& rows = index_.rows_;
   auto at = std::upper_bound(rows.begin(), rows.end(), address,
                              [](std::uint64_t value, const RegionRow& row) { return value < row.address; });
-  // Nearly always the first one looked at; regions of the other kind may lie in between.
+  // Nearly always the first candidate; regions of the other type may lie in between.
   while (at != rows.begin()) {
     --at;
     if (range_within(address, nbytes, at->address, at->nbytes)) return last_ = &*at;

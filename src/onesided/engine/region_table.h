@@ -1,10 +1,10 @@
-// A reader on this host must know, without asking anybody, whether the memory it is about to copy is registered,
-// and whether it still was when the copy ended. So the owner keeps its table of regions in a file that its peers map
-// read-only; peers elsewhere keep a private copy of the same layout, fed by RegionUpdate messages.
+// The table of an engine's registered regions. A reader on this host must be able to check, without a message, that the
+// memory it copies is registered before and after the copy. The owner therefore keeps the table in a file that local
+// peers map read-only; peers on other hosts keep a private copy of the same layout, updated by RegionUpdate messages.
 //
-// One entry a registration. `live` is the generation while the region is registered and 0 otherwise; a generation is
-// never used twice for an index, so a reader that finds the same generation before and after knows that nothing has
-// changed in between, address and length included.
+// One entry per registration. `live` is the generation while the region is registered and 0 otherwise. A generation is
+// never used twice for an index, so if a reader finds the same generation before and after, then nothing in the entry,
+// address and length included, has changed in between.
 #pragma once
 
 #include <atomic>
@@ -36,9 +36,9 @@ struct TableHeader {
   std::uint32_t capacity;           // entries
   std::uint64_t instance;           // of the owner; PeerInfo::instance
   std::uint64_t proof_address;      // where in the owner's own memory `instance` lies
-  std::atomic<std::uint32_t> used;  // entries [0, used) have ever been written
+  std::atomic<std::uint32_t> used;  // only entries [0, used) have been written
   std::uint32_t reserved;
-  std::atomic<std::uint64_t> epoch;  // grows with every change
+  std::atomic<std::uint64_t> epoch;  // incremented with every change
 };
 
 // A region as its peers see it. A value.
@@ -49,16 +49,16 @@ struct RegionRow {
 };
 
 // Entries of one owner: its own (writable), mapped from it (read-only), or a private copy. Internally synchronized by
-// its atomics: one writer at a time (its caller sees to that), any number of readers.
+// its atomics: any number of readers, one writer at a time (ensured by the caller).
 class RegionTable {
  public:
   static constexpr std::uint32_t kCapacity = 1U << 18;
 
-  // The owner's table, in a memfd that others can only map read-only.
+  // Creates the owner's table, in a memfd that others can map read-only only.
   static Result<std::unique_ptr<RegionTable>> create_shared(std::uint64_t instance);
-  // A private copy for a peer that sends updates.
+  // Creates a private copy for a peer that sends updates.
   static Result<std::unique_ptr<RegionTable>> create_private(std::uint64_t instance);
-  // A peer's table. Takes the file. PARAM_INVALID: not a table this version reads.
+  // Maps a peer's table and takes ownership of the file. PARAM_INVALID: not a table that this version can read.
   static Result<std::unique_ptr<RegionTable>> map(Fd file, std::uint64_t nbytes);
   ~RegionTable();
   RegionTable(const RegionTable&) = delete;
@@ -69,9 +69,10 @@ class RegionTable {
   void retire(RegionKey key);
   void retire_all();
 
-  // Still registered. Everything read from the region's memory before this call was read while it was, if it says so.
+  // True if the region is registered. Then everything read from its memory before this call was read while it was
+  // registered.
   bool live(RegionKey key) const;
-  // The entry, if it is in use; never a mixture of two registrations.
+  // The entry, if it is in use. Never a mixture of two registrations.
   std::optional<RegionRow> row(std::uint32_t index) const;
   std::uint32_t used() const { return header().used.load(std::memory_order_acquire); }
   std::uint64_t epoch() const { return header().epoch.load(std::memory_order_acquire); }
@@ -93,18 +94,18 @@ class RegionTable {
   std::unique_ptr<std::uint64_t> proof_;  // the owner's: what proof_address points to
 };
 
-// Finds the region that holds an address in a table that others change. Thread-safe.
+// Finds the region that contains an address, in a table that its owner changes concurrently. Thread-safe.
 class RegionIndex {
  public:
   explicit RegionIndex(std::shared_ptr<const RegionTable> table) : table_(std::move(table)) {}
 
-  // Looks up many ranges with the lock taken once. Confined to one thread, short-lived.
+  // Looks up many ranges with one acquisition of the lock. Confined to one thread, short-lived.
   class Lookup {
    public:
     explicit Lookup(RegionIndex& index) ONESIDED_NO_TSA;
-    // The registered region that holds all of [address, address + nbytes), or null. Valid while the Lookup lives.
+    // The registered region that contains all of [address, address + nbytes), or null. Valid while the Lookup exists.
     const RegionRow* find(std::uint64_t address, std::uint64_t nbytes);
-    // What is nearest below the address, for error texts.
+    // The nearest region below the address, for error messages.
     const RegionRow* below(std::uint64_t address) const;
 
    private:

@@ -24,7 +24,7 @@ Result<Device*> Registry::device_of(std::uint64_t address, std::uint64_t nbytes,
   if (type == MemType::kDevice) return devices_.find_device(address);
   if (!is_mapped(address, nbytes))
     return Error(Status::kParamInvalid,
-                 fmt::format("{} is not all mapped in this process; check address and length, and "
+                 fmt::format("{} is not completely mapped in this process; check address and length, and "
                              "register memory of an NPU as \"device\"",
                              range_text(address, nbytes)));
   return devices_.host;
@@ -85,14 +85,14 @@ Result<Registry::Slot*> Registry::count_again(std::uint64_t address, std::uint64
 }
 
 Result<Registry::Added> Registry::insert(const RegionDesc& wanted, MemType type, Device* device) {
-  // Looked up again: somebody may have registered it while the device was asked.
+  // Looked up again: another thread may have registered it during the device call.
   ONESIDED_TRY_ASSIGN(known, count_again(wanted.address, wanted.nbytes, type));
   if (known) return Added{known->region.key, false, {}};
   if (free_.empty()) {
     if (slots_.size() >= RegionTable::kCapacity)
       return Error(
           Status::kResourceExhausted,
-          fmt::format("{} regions are registered, the most there can be; register larger ranges (a pool's segments)",
+          fmt::format("{} regions are registered, which is the limit; register larger ranges (a pool's segments)",
                       slots_.size()));
     slots_.emplace_back();
     slots_.back().region.key.index = static_cast<std::uint32_t>(slots_.size() - 1);
@@ -158,7 +158,7 @@ Result<void> Registry::drain(RegionKey key, Deadline deadline, const std::functi
                              const std::function<void()>& forget) {
   MutexLock lock(mutex_);
   Slot* slot = by_key(key);
-  // Somebody else drained it to the end: the same outcome.
+  // Another thread has drained it completely: the outcome is the same.
   if (!slot || !slot->draining) return {};
   const std::string what = range_text(slot->region.address, slot->region.nbytes);
   lock.unlock();
@@ -208,7 +208,7 @@ Error Registry::not_registered(std::uint64_t address, std::uint64_t nbytes) {
       return {Status::kParamInvalid, fmt::format("local range {} is being deregistered", range_text(address, nbytes))};
     return {
         Status::kParamInvalid,
-        fmt::format("local range {} leaves the registered region {} by {} bytes; an item must lie inside one region",
+        fmt::format("local range {} exceeds the registered region {} by {} bytes; an item must lie inside one region",
                     range_text(address, nbytes), range_text(region.address, region.nbytes),
                     nbytes - (region.nbytes - (address - region.address)))};
   }

@@ -1,5 +1,5 @@
-// The one list of this engine's registered memory: what peers may touch, what transfers may use locally, and what
-// must not go away while bytes move.
+// The list of this engine's registered memory: the memory that peers may access, that transfers may use locally, and
+// that must stay registered while bytes move.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@
 
 namespace onesided {
 
-// A registration, as register_mem hands it out. A value; names nothing in any other engine.
+// A registration, as returned by register_mem. A value, meaningful in this engine only.
 struct MemHandle {
   RegionKey key;
   std::uint64_t instance = 0;
   friend auto operator<=>(const MemHandle&, const MemHandle&) = default;
 };
 
-// Which device's memory an address is. The devices outlive the engine. A value.
+// Finds the device that an address belongs to. The devices outlive the engine. A value.
 struct MemoryDevices {
   Device* host = nullptr;
-  // NOT_FOUND, saying why: no device runtime, or not its memory. Thread-safe.
+  // NOT_FOUND, with the reason: no device runtime, or not its memory. Thread-safe.
   std::function<Result<Device*>(std::uint64_t address)> find_device;
 };
 
-// This engine's regions. Internally synchronized. Outlives every hold.
+// This engine's regions. Internally synchronized. Must outlive every hold.
 class Registry : public RegionAccess {
  public:
   static Result<std::unique_ptr<Registry>> create(std::uint64_t instance, MemoryDevices devices);
@@ -42,34 +42,35 @@ class Registry : public RegionAccess {
     bool fresh = false;  // false: the same range again, counted
     RegionDesc region;   // when fresh
   };
-  // Rules: docs of Engine::register_mem.
+  // See Engine::register_mem().
   Result<Added> add(std::uint64_t address, std::uint64_t nbytes, MemType type);
 
-  // Counts down; at zero the region is refused to all from then on, and `true` is returned: finish with drain().
-  // NOT_FOUND: unknown or gone. A region that is being drained counts as zero (drain() it again).
+  // Decrements the count. At zero the region accepts no new transfers and `true` is returned: finish with drain(). A
+  // region that is being drained counts as zero (call drain() again). NOT_FOUND: unknown or removed.
   Result<bool> begin_remove(RegionKey key);
-  // Blocks until nothing of this process uses the region, then forgets it. BUSY when the deadline passes: it stays
-  // refused, and the handle stays good for another attempt. `leases_clear` asks the same of the peers' write leases;
-  // `forget` is called, by one of several threads that drain, once nothing uses the region and before it is forgotten.
+  // Blocks until no transfer of this process uses the region, then removes it. BUSY if the deadline passes: the region
+  // accepts no new transfers, and the handle remains valid for another attempt. `leases_clear` waits for the peers'
+  // write leases. `forget` is called once, by one of the draining threads, when the region is unused and before it is
+  // removed.
   Result<void> drain(RegionKey key, Deadline deadline, const std::function<bool(Deadline)>& leases_clear,
                      const std::function<void()>& forget);
 
-  // The engine closes: refuses every region from now on. Which ones they were.
+  // Retires every region, because the engine closes. Returns their keys.
   std::vector<RegionKey> retire_all();
 
-  // RegionAccess: for owners' sides of transports.
+  // RegionAccess, for the owner's side of transports.
   Result<RegionHold> acquire(RegionKey key, std::uint64_t address, std::uint64_t nbytes, Op op) override;
 
-  // Holds for the local side of a batch, with the lock taken once. Confined to one thread, short-lived.
+  // Holds for the local side of a batch, with one acquisition of the lock. Confined to one thread, short-lived.
   class LocalLookup {
    public:
     explicit LocalLookup(Registry& registry) ONESIDED_NO_TSA : registry_(registry), lock_(registry.mutex_) {}
     struct Found {
-      RegionHold hold;  // empty when the region is the one found just before: that hold covers it
+      RegionHold hold;  // empty if the region is the one found before: that hold covers it
       Device* device = nullptr;
     };
-    // The local side of `op`; always the same one. PARAM_INVALID: no region holds the whole range. UNSUPPORTED: a READ
-    // into memory that is mapped read-only.
+    // Finds and holds the local range of `op`; `op` is the same in every call. PARAM_INVALID: no region contains the
+    // whole range. UNSUPPORTED: a READ into memory that is mapped read-only.
     Result<Found> hold(std::uint64_t address, std::uint64_t nbytes, Op op);
 
    private:
@@ -82,7 +83,7 @@ class Registry : public RegionAccess {
 
   // All live regions.
   std::vector<RegionDesc> snapshot();
-  // The live region that holds the whole range, for describe(). PARAM_INVALID: none.
+  // The live region that contains the whole range, for describe(). PARAM_INVALID: none.
   Result<RegionDesc> describe(std::uint64_t address, std::uint64_t nbytes);
   const std::shared_ptr<RegionTable>& table() const { return table_; }
   RegionFiles& files() { return files_; }
@@ -92,11 +93,11 @@ class Registry : public RegionAccess {
   struct Slot {
     RegionDesc region;
     MemType type = MemType::kHost;
-    Device* device = nullptr;      // null: the host may touch it
+    Device* device = nullptr;      // null: memory that the host can access
     std::uint32_t count = 0;       // registrations; 0: draining or free
-    bool draining = false;         // refused, not forgotten yet
-    bool forgetting = false;       // one of those who drain it does the rest
-    std::optional<bool> writable;  // as found when something was first to be moved into it
+    bool draining = false;         // accepts no transfers, not removed yet
+    bool forgetting = false;       // one of the draining threads removes it
+    std::optional<bool> writable;  // found at the first move into it
     UseCount uses;
   };
   using ByAddress = std::map<std::uint64_t, Slot*>;
@@ -104,7 +105,7 @@ class Registry : public RegionAccess {
       : table_(std::move(table)), devices_(std::move(devices)) {}
   Result<Device*> device_of(std::uint64_t address, std::uint64_t nbytes, MemType type);
   Result<Added> insert(const RegionDesc& region, MemType type, Device* device) ONESIDED_REQUIRES(mutex_);
-  // The same range: counted, returned. No overlap: null. Any other overlap: an error.
+  // If the same range is registered, counts it and returns it. Without an overlap: null. Any other overlap is an error.
   Result<Slot*> count_again(std::uint64_t address, std::uint64_t nbytes, MemType type) ONESIDED_REQUIRES(mutex_);
   Slot* holding(std::uint64_t address, std::uint64_t nbytes) ONESIDED_REQUIRES(mutex_);
   Slot* by_key(RegionKey key) ONESIDED_REQUIRES(mutex_);

@@ -1,4 +1,5 @@
-// Describe() on one side, import_desc() on the other: addresses that remember which registration they belonged to.
+// describe() on one side, import_desc() on the other: remote addresses together with the registrations that they belong
+// to.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +22,22 @@ struct BoundItems {
   TransferList list() const { return {items, &instance, keys}; }
 };
 
-// What another engine described. A value.
+// The ranges that another engine described. A value.
 class RemoteRegions {
  public:
   struct Pair {
     std::uint64_t local = 0;
     std::uint64_t item = 0;    // which described range
-    std::uint64_t offset = 0;  // in it
+    std::uint64_t offset = 0;  // from its start
     std::uint64_t nbytes = 0;
   };
-  // PARAM_INVALID, UNSUPPORTED: as decode_description().
+  // Errors: PARAM_INVALID, UNSUPPORTED, as decode_description().
   static Result<RemoteRegions> decode(std::span<const std::uint8_t> blob);
 
   const std::string& engine_id() const { return description_.engine_id; }
   const InstanceId& instance() const { return description_.instance; }
   const std::vector<DescribedItem>& items() const { return description_.items; }
-  // Appends to `bound`. PARAM_INVALID: no such item, or the pair leaves it.
+  // Appends to `bound`. PARAM_INVALID: no such item, or the pair exceeds it.
   Result<void> bind(const Pair& pair, BoundItems& bound) const;
 
  private:

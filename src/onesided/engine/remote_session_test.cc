@@ -14,7 +14,7 @@ SessionOptions remote(const std::string& secret = kSecret) {
   return options;
 }
 
-TEST(RemoteSession, PeersWithTheSameSecretMeet) {
+TEST(RemoteSession, PeersWithTheSameSecretConnect) {
   Node a(remote()), b(remote());
   const auto session = a.connect(b);
   ASSERT_TRUE(session);
@@ -31,7 +31,7 @@ TEST(RemoteSession, PeersWithTheSameSecretMeet) {
   EXPECT_EQ(session->send(RegionUpdate{}, std::move(fds)).status(), Status::kParamInvalid);
 }
 
-TEST(RemoteSession, WithoutTheSameSecretTheyAreRefusedInClearWords) {
+TEST(RemoteSession, PeersWithoutTheSameSecretAreRefusedWithAClearError) {
   Node a(remote());
   for (const std::string secret : {"", "another secret of enough bytes"}) {
     Node b(remote(secret));
@@ -45,14 +45,14 @@ TEST(RemoteSession, WithoutTheSameSecretTheyAreRefusedInClearWords) {
   EXPECT_TRUE(a.events.accepted_.empty());
 }
 
-TEST(RemoteSession, ASilentPeerIsLostAfterFourHeartbeats) {
+TEST(RemoteSession, APeerWithoutHeartbeatsIsLostAfterFourIntervals) {
   auto options = remote();
   options.heartbeat_ms = 20;
   Node a(options), b(options);
   const auto session = a.connect(b);
   ASSERT_TRUE(session);
   ASSERT_TRUE(b.events.accepted());
-  // As if the host had gone: its sockets stay open and say nothing.
+  // As if the host had lost power: its sockets remain open and send nothing.
   Frozen frozen(b);
   ASSERT_TRUE(a.events.wait_lost(1));
   EXPECT_EQ(a.events.lost(0).status(), Status::kPeerLost);
@@ -66,12 +66,12 @@ TEST(RemoteSession, HeartbeatsKeepAnIdleSessionAlive) {
   const auto session = a.connect(b);
   ASSERT_TRUE(session);
   ASSERT_TRUE(b.events.accepted());
-  // More silence than would end it; on an idle machine nothing happens meanwhile.
+  // Longer than the time without heartbeats that would end the session.
   EXPECT_FALSE(a.events.reports_within(1300));
   EXPECT_TRUE(session->alive());
 }
 
-// Connects as anybody could and says what the test wants.
+// Connects like any program could and sends what the test specifies.
 class RawClient {
  public:
   explicit RawClient(const std::string& id) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -81,7 +81,7 @@ class RawClient {
   void say(std::span<const std::uint8_t> bytes) {
     (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  // Until the listener closes; a listener that does not would let the test time out.
+  // Reads until the listener closes; if it does not close, the test times out.
   std::size_t hear_all() {
     std::size_t total = 0;
     char buffer[4096];
@@ -97,7 +97,7 @@ class RawClient {
   Fd socket_;
 };
 
-TEST(RemoteSession, WhoeverSaysNonsenseIsCutOffAndNobodyElseNotices) {
+TEST(RemoteSession, InvalidMessagesEndTheirOwnConnectionOnly) {
   auto options = remote();
   options.handshake_ms = 200;
   Node a(remote()), b(options);
@@ -114,7 +114,7 @@ TEST(RemoteSession, WhoeverSaysNonsenseIsCutOffAndNobodyElseNotices) {
       const std::string http = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
       bytes.assign(http.begin(), http.end());
     } else {
-      // A well-formed frame with a well-formed lie.
+      // A well-formed frame with a well-formed but false message.
       const auto payload = encode_handshake(StreamOpen{{}, {}, "tcp", {}});
       const auto header = encode_frame_header({FrameKind::kHandshake, 0, static_cast<std::uint32_t>(payload.size())});
       bytes.assign(header.begin(), header.end());
@@ -122,9 +122,9 @@ TEST(RemoteSession, WhoeverSaysNonsenseIsCutOffAndNobodyElseNotices) {
     }
     client.say(bytes);
     client.hang_up();
-    EXPECT_LT(client.hear_all(), 4096u) << "greeting and refusal, nothing more";
+    EXPECT_LT(client.hear_all(), 4096u) << "only greeting and refusal are sent";
   }
-  // One that says nothing at all is dropped after handshake_ms.
+  // A client that sends nothing is dropped after handshake_ms.
   RawClient silent(b.id());
   EXPECT_GT(silent.hear_all(), 0u);
   ASSERT_TRUE(session->send(Notify{1, "still", "here"}).ok());

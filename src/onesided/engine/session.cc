@@ -22,7 +22,7 @@
 namespace onesided {
 namespace {
 
-// Beyond this many unproved connections the oldest has to go.
+// If there are more unauthenticated connections than this, the oldest is closed.
 constexpr std::size_t kMaxIncoming = 256;
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
@@ -44,7 +44,7 @@ PeerHello make_hello(const SessionOptions& options, const Listener& listener) {
 
 Result<void> check_options(const SessionOptions& options) {
   if (!options.secret.empty() && options.secret.size() < kMinSecretBytes) {
-    return Error(Status::kParamInvalid, fmt::format("the shared secret has {} bytes, at least {} are needed",
+    return Error(Status::kParamInvalid, fmt::format("the shared secret has {} bytes; at least {} are required",
                                                     options.secret.size(), kMinSecretBytes));
   }
   if (options.heartbeat_ms < 10 || options.heartbeat_ms > 3600 * 1000)
@@ -59,7 +59,7 @@ Result<void> check_options(const SessionOptions& options) {
   return {};
 }
 
-// Fields of the loop's thread are used nowhere else, except in the constructor and after the loop has stopped.
+// Fields of the loop's thread are used on no other thread, except in the constructor and after the loop has stopped.
 class EngineSessions final : public Sessions, public Incoming::Host {
  public:
   EngineSessions(SessionOptions options, SessionEvents& events, Listener listener, std::shared_ptr<EventLoop> loop)
@@ -104,7 +104,7 @@ class EngineSessions final : public Sessions, public Incoming::Host {
   bool closing_ = false;
   std::map<SessionToken, std::shared_ptr<ControlSession>> accepted_;
   std::map<InstanceId, std::shared_ptr<ControlSession>> initiated_;
-  std::set<InstanceId> dialing_;  // who has been sent a ClientHello
+  std::set<InstanceId> dialing_;  // engines to which a ClientHello was sent
   std::set<std::shared_ptr<Dial>> dials_;
   std::map<std::uint64_t, std::unique_ptr<Incoming>> incoming_;  // oldest first
   std::map<const Incoming*, std::uint64_t> incoming_index_;
@@ -112,15 +112,15 @@ class EngineSessions final : public Sessions, public Incoming::Host {
 
   Mutex mutex_;
   bool closed_ ONESIDED_GUARDED_BY(mutex_) = false;
-  CondVar sessions_gone_;
-  bool all_gone_ ONESIDED_GUARDED_BY(mutex_) = false;
+  CondVar no_sessions_;
+  bool sessions_ended_ ONESIDED_GUARDED_BY(mutex_) = false;
 };
 
 Result<void> EngineSessions::listen() {
   const auto watch = [this](int fd, bool local) {
     return loop_->watch(fd, EPOLLIN, [this, fd, local](std::uint32_t) { on_acceptable(fd, local); });
   };
-  // The loop runs already, and its tables are its own.
+  // The loop is running already, and only its thread may use its tables.
   Result<void> result;
   Mutex mutex;
   CondVar done_cv;
@@ -147,7 +147,7 @@ void EngineSessions::on_acceptable(int listener, bool local) {
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return pause_accepting();
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    // Others belong to the one connection (ECONNABORTED, EPERM, a network error); the next may be fine.
+    // Other errors concern this one connection (ECONNABORTED, EPERM, a network error); the next may succeed.
   }
 }
 
@@ -167,10 +167,11 @@ void EngineSessions::add_incoming(Fd socket, bool local) {
   if (local) {
     peer = same_user_peer(socket.get());
     if (!peer) {
-      log_line(LogLevel::kInfo, fmt::format("{}: a process of another user was turned away", hello_.engine_id));
+      log_line(LogLevel::kInfo,
+               fmt::format("{}: refused a connection from a process of another user", hello_.engine_id));
       FramedSocket refused(std::move(socket), true);
       refused.refuse(FrameKind::kHandshake,
-                     refusal(Error(Status::kAuthFailed, "this engine takes local peers of its own user only")));
+                     refusal(Error(Status::kAuthFailed, "this engine accepts local peers of its own user only")));
       return;
     }
   } else {
@@ -194,7 +195,7 @@ void EngineSessions::forget(Incoming& incoming) {
   const auto found = incoming_index_.find(&incoming);
   if (found == incoming_index_.end()) return;
   const auto place = incoming_.find(found->second);
-  // It is on the stack: let it go when that has unwound.
+  // Its function is on the call stack: destroy it after that has returned.
   loop_->post([keep = std::shared_ptr<Incoming>(std::move(place->second))] {});
   incoming_.erase(place);
   incoming_index_.erase(found);
@@ -213,11 +214,11 @@ std::shared_ptr<ControlSession> EngineSessions::make_session(Established establi
 
 void EngineSessions::accept_session(Established established, std::vector<std::uint8_t> reply) {
   auto* socket = established.socket.get();
-  // A peer that knows the secret must not be able to take all descriptors of this process.
+  // An authenticated peer must not be able to use all descriptors of this process.
   if (accepted_.size() >= descriptor_limit() / 4) {
-    const Error full(Status::kResourceExhausted, fmt::format("{} peers are connected, as many as a quarter of the "
-                                                             "descriptors (ulimit -n)",
-                                                             accepted_.size()));
+    const Error full(
+        Status::kResourceExhausted,
+        fmt::format("{} peers are connected; the limit is a quarter of the descriptors (ulimit -n)", accepted_.size()));
     return socket->refuse(FrameKind::kHandshake, refusal(full));
   }
   if (!established.local) {
@@ -232,7 +233,7 @@ void EngineSessions::accept_session(Established established, std::vector<std::ui
     return session->finish(accepted.error());
   }
   accepted_[session->opened().token] = session;
-  // A failure shows when the session starts to read.
+  // A failure is reported when the session starts to read.
   [[maybe_unused]] const auto sent = socket->release(FrameKind::kHandshake, reply);
   session->start();
 }
@@ -253,16 +254,16 @@ void EngineSessions::forget_session(ControlSession& session) {
   }
   if (closing_ && initiated_.empty() && accepted_.empty()) {
     MutexLock lock(mutex_);
-    all_gone_ = true;
-    sessions_gone_.notify_all();
+    sessions_ended_ = true;
+    no_sessions_.notify_all();
   }
 }
 
 void EngineSessions::connect_async(std::string_view remote_id, Deadline deadline, ConnectDone done) {
   auto endpoint = Endpoint::parse(remote_id);
   if (endpoint && endpoint->port == 0) {
-    endpoint = Error(Status::kParamInvalid,
-                     fmt::format("'{}' has no port; connect takes the id that the other engine prints", remote_id));
+    endpoint =
+        Error(Status::kParamInvalid, fmt::format("'{}' has no port; pass the other engine's id to connect", remote_id));
   }
   MutexLock lock(mutex_);
   if (closed_) {
@@ -309,15 +310,14 @@ void EngineSessions::dial(std::string remote_id, Endpoint endpoint, Deadline dea
 
 Result<void> EngineSessions::may_connect(const InstanceId& instance) {
   if (instance == hello_.instance)
-    return Error(Status::kParamInvalid,
-                 fmt::format("that is this engine itself; it knows itself as {}", hello_.engine_id));
+    return Error(Status::kParamInvalid, fmt::format("this is the same engine; its own id is {}", hello_.engine_id));
   const auto live = initiated_.find(instance);
   if (live != initiated_.end()) {
     return Error(Status::kAlreadyConnected, fmt::format("already connected to {} (instance {})",
                                                         live->second->peer().engine_id, instance.to_string()));
   }
   if (!dialing_.insert(instance).second)
-    return Error(Status::kAlreadyConnected, "another connect to the same engine is under way");
+    return Error(Status::kAlreadyConnected, "another connect to the same engine is in progress");
   return {};
 }
 
@@ -341,8 +341,8 @@ void EngineSessions::close_all() {
   for (const auto& attempt : dials) attempt->fail(Error(Status::kClosed, "the engine was closed"));
   if (initiated_.empty() && accepted_.empty()) {
     MutexLock lock(mutex_);
-    all_gone_ = true;
-    sessions_gone_.notify_all();
+    sessions_ended_ = true;
+    no_sessions_.notify_all();
   }
   std::vector<std::shared_ptr<ControlSession>> sessions;
   for (const auto& [_, session] : initiated_) sessions.push_back(session);
@@ -357,8 +357,8 @@ void EngineSessions::close() {
     const bool first = !closed_;
     closed_ = true;
     if (first) loop_->post([this] { close_all(); });
-    // Each session gives up by itself when its peer does not take the Bye.
-    while (!all_gone_) sessions_gone_.wait(lock);
+    // If a peer does not acknowledge the Bye, its session ends by a timeout of its own.
+    while (!sessions_ended_) no_sessions_.wait(lock);
   }
   loop_->stop();
   listener_.tcp.reset();

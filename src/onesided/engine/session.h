@@ -1,12 +1,12 @@
-// Two engines that know each other share one authenticated, ordered control connection. Over it they introduce
-// themselves, publish regions, pass descriptors and notice each other's death; data goes elsewhere. This is the face
-// the rest of the engine sees; who may connect is docs/security.md, the bytes are docs/wire_format.md.
+// Sessions: one authenticated, ordered control connection between two engines. Over it they introduce themselves,
+// publish regions, pass descriptors and detect a dead peer; data uses other connections. This is the interface for the
+// rest of the engine. docs/security.md states which peers may connect, docs/wire_format.md the bytes.
 //
-// Direction: a session belongs to the side that dialed. If both sides connect at the same time there are two sessions,
-// one each way, and neither waits for the other; there is never a tie to break. Towards one peer instance there is at
-// most one session that we dialed: a second connect() finds the first (ALREADY_CONNECTED). An accepted session never
-// ends another one: an instance is what a peer says of itself, and whoever says it must not be able to hang up on
-// somebody else. One that its peer has given up ends when its connection does, or falls silent.
+// Direction: a session belongs to the side that dialed. If both sides connect at the same time, there are two sessions,
+// one in each direction; neither waits for the other, and no tie has to be broken. To one peer instance there is at
+// most one dialed session: a second connect() finds the first (ALREADY_CONNECTED). An accepted session never ends
+// another one: the instance is the peer's own claim, and a claim must not end another peer's session. A session that
+// its peer has abandoned ends when its connection ends or its heartbeats stop.
 #pragma once
 
 #include <functional>
@@ -26,56 +26,60 @@
 
 namespace onesided {
 
-// One control connection. Internally synchronized; shared by the engine and the I/O thread.
+// One control connection. Internally synchronized; owned jointly by the engine and the I/O thread.
 class Session : public PeerChannel {
  public:
   // Never reused in this process.
   virtual std::uint64_t id() const = 0;
-  // Who the peer is: proved over a Unix socket (uid and pid are the kernel's word), or by the shared secret.
+  // The authenticated peer: over a Unix socket by the kernel (uid and pid), otherwise by the shared secret.
   virtual const PeerHello& hello() const = 0;
-  // We dialed (and may transfer); otherwise the peer did.
+  // True if this engine dialed (and may transfer); false if the peer did.
   virtual bool initiated() const = 0;
   // From PeerChannel: peer() is the part of the hello that transports see; peer().local: over a Unix socket, same host
   // and uid, descriptors can be attached. alive(): false before on_lost() runs. open_stream(): dialer only (UNSUPPORTED
   // otherwise); a non-blocking TCP connection, both ends proved to belong to this session; blocks; TIMEOUT, PEER_LOST,
   // AUTH_FAILED. The peer's engine gets its end through on_data_stream().
 
-  // The process at the other end of a local session has ended: none of its threads runs any more. Says so after the
-  // session's end too, which is no proof of it. Never true where the kernel cannot tell.
+  // True if the process at the other end of a local session has ended, so that none of its threads can run. Remains
+  // valid after the session's end, which alone does not prove it. Never true if the kernel cannot report it.
   virtual bool process_ended() const = 0;
 
-  // Queues the message; it arrives once and in order, or the session is lost. Takes the descriptors. Waits while more
-  // than 8 MiB are queued, until the deadline (TIMEOUT); from the I/O thread it never waits. Over the limits of
-  // wire/control.h, or descriptors on a TCP session: PARAM_INVALID. Lost: the reason it was lost with.
+  // Queues the message; it arrives exactly once and in order, or the session is lost. Takes ownership of the
+  // descriptors. Blocks while more than 8 MiB are queued, until the deadline (TIMEOUT); on the I/O thread it never
+  // blocks. PARAM_INVALID: the limits of wire/control.h are exceeded, or descriptors on a TCP session. If the session
+  // is lost: the reason of the loss.
   virtual Result<void> send(const ControlMessage& message, std::vector<Fd> fds = {},
                             Deadline deadline = Deadline::never()) = 0;
-  // Blocks until no more than 8 MiB are queued. TIMEOUT. Lost or stopped: why. Not from the I/O thread.
-  virtual Result<void> wait_for_room(Deadline deadline) = 0;
-  // All that was sent has been handed to the kernel. On its way to false and back it is reported as on_drained().
+  // Blocks until at most 8 MiB are queued. Errors: TIMEOUT; the reason if the session is lost or stopped. Must not be
+  // called on the I/O thread.
+  virtual Result<void> wait_for_capacity(Deadline deadline) = 0;
+  // True if all queued messages have been handed to the kernel. Each change back to true is reported as on_drained().
   virtual bool drained() const = 0;
-  // From now on send() and wait_for_room() answer `why`, also to those who wait in them. close() still says Bye.
+  // From now on send() and wait_for_capacity() return `why`, also in threads that are blocked in them. close() still
+  // sends Bye.
   virtual void stop_sending(const Error& why) = 0;
 
-  // Says Bye after what is queued and closes. on_lost() follows (CLOSED). Idempotent, does not block.
+  // Sends Bye after the queued messages and closes. on_lost() follows (CLOSED). Idempotent; does not block.
   virtual void close(std::string_view why) = 0;
 };
 
-// What the sessions of an engine report. All calls come from its one I/O thread, must not block, and may call send()
-// and close(). For one session: on_accepted (if the peer dialed), on_message and on_drained..., then on_lost exactly
-// once, then nothing.
+// Events of an engine's sessions. All calls come from its one I/O thread; they must not block and may call send() and
+// close(). For one session: on_accepted (if the peer dialed), any number of on_message and on_drained, then on_lost
+// exactly once, then nothing.
 class SessionEvents {
  public:
   virtual ~SessionEvents() = default;
-  // A peer dialed us and proved who it is. An error refuses it: the peer's connect() fails with it. Messages sent from
-  // within are the first the peer gets after connect() succeeded.
+  // A peer dialed this engine and was authenticated. An error refuses it: the peer's connect() fails with that error.
+  // Messages sent from this call are the first that the peer receives after its connect() succeeded.
   virtual Result<void> on_accepted(const std::shared_ptr<Session>& session) = 0;
-  // Our connect() succeeded; called before it returns and before the first on_message().
+  // connect() succeeded; called before it returns and before the first on_message().
   virtual void on_connected(const std::shared_ptr<Session>& session) = 0;
   virtual void on_message(const std::shared_ptr<Session>& session, ControlMessage message, std::vector<Fd> fds) = 0;
-  // All that was queued has been sent. May come when nothing was.
+  // All queued messages have been sent. May be called when none was queued.
   virtual void on_drained(const std::shared_ptr<Session>& session) = 0;
-  // PEER_LOST: the peer's process died, its host fell silent, or the connection broke. NOT_CONNECTED: it said Bye.
-  // CLOSED: we closed. PARAM_INVALID: it sent what cannot be decoded. A failed connect() is not reported here.
+  // PEER_LOST: the peer's process ended, its heartbeats stopped, or the connection broke. NOT_CONNECTED: it sent Bye.
+  // CLOSED: this engine closed. PARAM_INVALID: it sent a message that cannot be decoded. A failed connect() is not
+  // reported here.
   virtual void on_lost(const std::shared_ptr<Session>& session, const Error& reason) = 0;
   // The peer called open_stream(transport) on its end of an accepted session (non-blocking, connected).
   virtual void on_data_stream(const std::shared_ptr<Session>& session, std::string_view transport, Fd stream) = 0;
@@ -85,39 +89,41 @@ struct SessionOptions {
   std::string local_engine = "127.0.0.1";  // Endpoint; no port or port 0: the kernel chooses one
   std::string
       secret;  // as read_secret_file() gives it; empty: only peers of this host and uid. At least 16 bytes otherwise
-  // Off: no Unix socket either way; peers of this host and user must know the secret like any other.
+  // Off: no Unix socket in either direction; peers of this host and user must prove the secret like any other.
   bool local_socket = true;
   std::vector<std::string> transports;  // for the hello
   std::uint32_t tcp_streams = 2;        // for the hello
-  std::uint32_t heartbeat_ms = 2000;    // sign of life over TCP; a peer silent for 4 of its intervals is lost
-  std::uint32_t handshake_ms = 5000;    // an accepted connection must have proved itself by then
+  std::uint32_t heartbeat_ms = 2000;    // interval over TCP; a peer that sends nothing for 4 of its intervals is lost
+  std::uint32_t handshake_ms = 5000;    // time limit to authenticate an accepted connection
 };
 
 // All control connections of one engine: its listener, its dialing, its I/O thread. Internally synchronized. A forked
-// child has none of them (PrivateFd) and must neither use nor destroy the object: its thread is not there.
+// child has none of the connections (PrivateFd) and must neither use nor destroy the object, because the I/O thread
+// does not exist there.
 class Sessions {
  public:
-  // Listens on the address given, and on no other: TCP, and an abstract Unix socket named after it. ADDR_IN_USE,
+  // Listens on the given address only: TCP, and an abstract Unix socket named after it. Errors: ADDR_IN_USE,
   // PARAM_INVALID (also for a wildcard address: an id must be an address that peers can reach), NOT_FOUND (name).
   // `events` must outlive this object.
   static Result<std::unique_ptr<Sessions>> create(SessionOptions options, SessionEvents& events);
   virtual ~Sessions() = default;
 
-  // The hello we send: the real engine id is hello().engine_id.
+  // The hello that this engine sends. hello().engine_id is the id with the actual port.
   virtual const PeerHello& hello() const = 0;
 
-  // Connects, on this host through the Unix socket, else by TCP with the secret. Never disturbs other sessions: names
-  // are resolved on threads of their own, the rest is non-blocking. `done` runs exactly once, on
-  // the I/O thread; close() ends it with CLOSED. Errors: PARAM_INVALID (remote_id has no port), TIMEOUT, NOT_FOUND
-  // (name), NOT_CONNECTED (nobody listens), ALREADY_CONNECTED, AUTH_FAILED, UNSUPPORTED (other protocol version, both
-  // named), or what on_accepted() there said.
+  // Connects: on this host through the Unix socket, otherwise by TCP with the secret. Does not delay other sessions:
+  // names are resolved on separate threads, everything else is non-blocking. `done` is called exactly once, on the I/O
+  // thread; close() ends the attempt with CLOSED. Errors: PARAM_INVALID (remote_id has no port), TIMEOUT, NOT_FOUND
+  // (name), NOT_CONNECTED (no engine listens), ALREADY_CONNECTED, AUTH_FAILED, UNSUPPORTED (another protocol version;
+  // both are named), or the error of the peer's on_accepted().
   using ConnectDone = std::function<void(Result<std::shared_ptr<Session>>)>;
   virtual void connect_async(std::string_view remote_id, Deadline deadline, ConnectDone done) = 0;
-  // The same, blocking. Not from the I/O thread.
+  // The same, blocking. Must not be called on the I/O thread.
   virtual Result<std::shared_ptr<Session>> connect(std::string_view remote_id, Deadline deadline) = 0;
 
-  // Closes the listener and all sessions (Bye, on_lost with CLOSED) and ends the I/O thread; afterwards no event runs.
-  // Waits at most 100 ms for peers that do not take the Bye. Idempotent. Not from the I/O thread.
+  // Closes the listener and all sessions (Bye, on_lost with CLOSED) and ends the I/O thread; afterwards no event is
+  // called. Waits at most 100 ms for peers that do not acknowledge the Bye. Idempotent. Must not be called on the I/O
+  // thread.
   virtual void close() = 0;
 };
 

@@ -1,5 +1,5 @@
-// Engines as far as sessions go, peers that behave as the test wants, and a record of what was reported: what the
-// tests of sessions share.
+// Shared by the tests of sessions: engines reduced to their sessions, scripted peers, and a recorder of reported
+// events.
 #pragma once
 
 #include <fcntl.h>
@@ -25,10 +25,10 @@
 namespace onesided::testing {
 
 inline constexpr std::int64_t kTestMs =
-    10'000;  // far more than anything takes; a hang fails instead of blocking the suite
+    10'000;  // far above any expected duration; a hang fails the test instead of blocking the suite
 inline const std::string kSecret = "a secret of 32 bytes for testing";
 
-// Writes down what happened; tests wait for what they expect.
+// Records events; tests wait for the expected ones.
 class Recorder : public SessionEvents {
  public:
   Result<void> on_accepted(const std::shared_ptr<Session>& session) override {
@@ -116,7 +116,7 @@ class Recorder : public SessionEvents {
   int drained_ = 0;
 };
 
-// An engine as far as sessions go.
+// An engine reduced to its sessions.
 struct Node {
   explicit Node(SessionOptions options = {}) {
     auto made = Sessions::create(std::move(options), events);
@@ -136,8 +136,8 @@ struct Node {
   std::unique_ptr<Sessions> sessions;
 };
 
-// A peer by hand: a proper handshake over the Unix socket (or TCP, with the secret), then whatever the test likes. It
-// reads when it is asked to, and not before.
+// A scripted peer: a correct handshake over the Unix socket (or TCP, with the secret), then the test's own frames. It
+// reads only when the test calls next().
 class RawPeer {
  public:
   RawPeer(const std::string& id, PeerHello hello, bool local = true) {
@@ -159,7 +159,7 @@ class RawPeer {
   }
 
   FramedSocket& socket() { return *socket_; }
-  // Waits for one; none where the connection ended.
+  // Waits for a frame; an empty one if the connection ended.
   Frame next(FrameKind kind = FrameKind::kControl) {
     while (true) {
       auto frame = socket_->next(kind);
@@ -182,11 +182,11 @@ class RawPeer {
   std::unique_ptr<FramedSocket> socket_;
 };
 
-// Keeps the I/O thread of a node busy, as if its process were frozen, until thaw().
+// Blocks the I/O thread of a node, as if its process were suspended, until resume().
 class Frozen {
  public:
   explicit Frozen(Node& node) {
-    // The engine cannot dial itself; its own thread says so.
+    // The engine refuses to dial itself; `done` runs on its own I/O thread.
     node.sessions->connect_async(node.id(), Deadline::after_ms(kTestMs), [this](Result<std::shared_ptr<Session>>) {
       MutexLock lock(mutex_);
       frozen_ = true;
@@ -198,8 +198,8 @@ class Frozen {
     MutexLock lock(mutex_);
     while (!frozen_) changed_.wait(lock);
   }
-  ~Frozen() { thaw(); }
-  void thaw() {
+  ~Frozen() { resume(); }
+  void resume() {
     MutexLock lock(mutex_);
     free_ = true;
     changed_.notify_all();

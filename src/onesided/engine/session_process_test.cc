@@ -1,4 +1,4 @@
-// A session can end before the process at its other end does, and only the kernel knows which is the case.
+// A session can end before the process at its other end does; only the kernel can tell the two cases apart.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 namespace onesided::testing {
 namespace {
 
-// Hangs up when it is told so and lives on. Started before this process has threads.
+// A process that ends its session on request and continues to run. Started before this process has threads.
 class HangingUp {
  public:
   HangingUp() {
@@ -53,7 +53,7 @@ class HangingUp {
   pid_t pid_ = 0;
 };
 
-TEST(SessionProcess, TheEndOfASessionIsNotTheEndOfItsProcess) {
+TEST(SessionProcess, TheEndOfASessionDoesNotEndItsProcess) {
   HangingUp child;
   Node node;
   child.connect(node.id());

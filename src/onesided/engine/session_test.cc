@@ -6,7 +6,7 @@
 namespace onesided::testing {
 namespace {
 
-TEST(Session, SameHostPeersMeetOverTheUnixSocketAndKnowEachOther) {
+TEST(Session, PeersOnOneHostConnectOverTheUnixSocketAndIdentifyEachOther) {
   SessionOptions options;
   options.transports = {"shm", "cma", "tcp"};
   Node a, b(options);
@@ -51,7 +51,7 @@ TEST(Session, MessagesArriveInOrderWithTheirDescriptors) {
   EXPECT_TRUE(b.events.fds_.empty());
 }
 
-TEST(Session, WhatOnAcceptedSendsIsTheFirstThingThePeerHears) {
+TEST(Session, MessagesSentFromOnAcceptedArriveFirst) {
   Node a, b;
   b.events.first_message_ = TableOffer{4096, 7, 0};
   ASSERT_TRUE(a.connect(b));
@@ -59,7 +59,7 @@ TEST(Session, WhatOnAcceptedSendsIsTheFirstThingThePeerHears) {
   EXPECT_EQ(std::get<TableOffer>(a.events.messages_[0]).lease_slot, 7u);
 }
 
-TEST(Session, ARefusalReachesTheCallerInTheRefusersWords) {
+TEST(Session, ARefusalReachesTheCallerWithItsErrorText) {
   Node a, b;
   b.events.refuse_ = Error(Status::kResourceExhausted, "no lease slot left");
   const auto session = a.sessions->connect(b.id(), Deadline::after_ms(kTestMs));
@@ -90,7 +90,7 @@ TEST(Session, NotificationsOfEverySizeArriveByteForByte) {
   EXPECT_TRUE(session->alive());
 }
 
-TEST(Session, CloseSaysByeToThePeerAfterWhatWasQueued) {
+TEST(Session, CloseSendsByeAfterQueuedMessages) {
   Node a, b;
   const auto session = a.connect(b);
   ASSERT_TRUE(session);
@@ -103,7 +103,7 @@ TEST(Session, CloseSaysByeToThePeerAfterWhatWasQueued) {
   EXPECT_EQ(b.events.messages_.size(), 20u);
   ASSERT_TRUE(a.events.wait_lost(1));
   EXPECT_EQ(a.events.lost(0).status(), Status::kClosed);
-  // And again: nothing is left of the old one.
+  // Connects again: no state of the old session remains.
   EXPECT_TRUE(a.connect(b));
 }
 
@@ -115,7 +115,7 @@ TEST(Session, ASecondConnectFindsTheFirst) {
   EXPECT_EQ(a.sessions->connect("localhost" + port, Deadline::after_ms(kTestMs)).status(), Status::kAlreadyConnected);
 }
 
-TEST(Session, BothSidesMayConnectAtOnce) {
+TEST(Session, BothSidesMayConnectAtTheSameTime) {
   for (int round = 0; round < 20; ++round) {
     Node a, b;
     std::shared_ptr<Session> from_a, from_b;
@@ -131,7 +131,7 @@ TEST(Session, BothSidesMayConnectAtOnce) {
   }
 }
 
-TEST(Session, ManyThreadsConnectOnceTogether) {
+TEST(Session, ManyConcurrentConnectsMakeOneSession) {
   Node a, b;
   std::atomic<int> won{0};
   std::vector<std::thread> threads;
@@ -147,7 +147,7 @@ TEST(Session, ManyThreadsConnectOnceTogether) {
   EXPECT_EQ(b.events.accepted_.size(), 1u);
 }
 
-TEST(Session, NobodyThereIsNotConnectedAtOnce) {
+TEST(Session, WithoutAListenerConnectFailsWithNotConnected) {
   Node a;
   std::string id;
   {
@@ -177,7 +177,7 @@ TEST(Session, TwoEnginesNeverShareAPort) {
   EXPECT_EQ(Sessions::create(options, events).status(), Status::kParamInvalid);
 }
 
-TEST(Session, APortCanBeTakenAgainAtOnceAfterARestart) {
+TEST(Session, APortCanBeReusedDirectlyAfterARestart) {
   Node a;
   std::string id;
   InstanceId before;
@@ -225,7 +225,7 @@ TEST(Session, DataStreamsAreBoundToTheSession) {
   EXPECT_FALSE(session->open_stream("tcp", Deadline::after_ms(kTestMs)).ok());
 }
 
-TEST(Session, AnExhaustedQueueMakesSendersWaitNotFail) {
+TEST(Session, AFullQueueBlocksSenders) {
   Node a, b;
   const auto session = a.connect(b);
   ASSERT_TRUE(session);
@@ -235,7 +235,7 @@ TEST(Session, AnExhaustedQueueMakesSendersWaitNotFail) {
   EXPECT_TRUE(b.events.wait_messages(64));
 }
 
-TEST(Session, ClosingAnEngineEndsConnectsUnderWay) {
+TEST(Session, ClosingAnEngineEndsUnfinishedConnects) {
   // A listener that accepts and never answers.
   Fd silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -250,7 +250,7 @@ TEST(Session, ClosingAnEngineEndsConnectsUnderWay) {
   const auto timed_out = a.sessions->connect(id, Deadline::after_ms(50));
   EXPECT_EQ(timed_out.status(), Status::kTimeout);
   std::thread caller([&] { EXPECT_EQ(a.sessions->connect(id, Deadline::never()).status(), Status::kClosed); });
-  // The accept below returns once that connect is on its way (the first is in the queue before it).
+  // The accept below returns once that connect has started (the first is in the queue before it).
   const Fd first(::accept(silent.get(), nullptr, nullptr));
   const Fd second(::accept(silent.get(), nullptr, nullptr));
   a.sessions->close();
@@ -271,17 +271,17 @@ TEST(Session, ALocalPeerThatSendsGarbageLosesItsSessionOnly) {
   EXPECT_TRUE(a.events.wait_messages(1));
 }
 
-TEST(Session, WhoWaitsForRoomIsFreedWhenSendingStops) {
+TEST(Session, AWaitForCapacityEndsWhenSendingStops) {
   Node a, b;
   const auto session = a.connect(b);
   ASSERT_TRUE(session);
   Frozen frozen(b);
   const Notify notify{1, "n", std::string(1 << 20, 'x')};
-  while (session->wait_for_room(Deadline::after_ms(std::int64_t{0})).ok()) ASSERT_TRUE(session->send(notify).ok());
+  while (session->wait_for_capacity(Deadline::after_ms(std::int64_t{0})).ok()) ASSERT_TRUE(session->send(notify).ok());
   EXPECT_FALSE(session->drained());
   EXPECT_EQ(session->send(notify, {}, Deadline::after_ms(1)).status(), Status::kTimeout);
   std::thread sender([&] { EXPECT_EQ(session->send(notify).status(), Status::kCancelled); });
-  std::thread waiter([&] { EXPECT_EQ(session->wait_for_room(Deadline::never()).status(), Status::kCancelled); });
+  std::thread waiter([&] { EXPECT_EQ(session->wait_for_capacity(Deadline::never()).status(), Status::kCancelled); });
   session->stop_sending(Error(Status::kCancelled, "enough"));
   sender.join();
   waiter.join();
@@ -302,13 +302,13 @@ TEST(Session, ADrainedQueueIsReported) {
     MutexLock lock(a.events.mutex_);
     return a.events.drained_;
   }();
-  frozen.thaw();
+  frozen.resume();
   EXPECT_TRUE(a.events.wait([&](Recorder& r) ONESIDED_NO_TSA { return r.drained_ > before; }));
   EXPECT_TRUE(session->drained());
 }
 
-// The answers of an owner to a peer that asks and asks and does not listen would grow without end.
-TEST(Session, APeerThatDoesNotTakeAnswersIsNotListenedTo) {
+// If a peer sends requests and does not read, the owner's queued answers must not grow without limit.
+TEST(Session, RequestsOfAPeerThatDoesNotReadAnswersAreNotRead) {
   Node a, b;
   b.events.echo_ = true;
   RawPeer peer(b.id(), a.sessions->hello());
@@ -319,7 +319,7 @@ TEST(Session, APeerThatDoesNotTakeAnswersIsNotListenedTo) {
     const auto sent = peer.say(Notify{said + 1, "n", text});
     ASSERT_TRUE(sent.ok());
     ++said;
-    // What does not leave within this time was not wanted; a slow machine only ends the loop sooner.
+    // Messages that are not sent within this time are not read by the owner; a slow machine only ends the loop sooner.
     for (bool all = *sent; !all;) {
       pollfd writable{peer.socket().fd(), POLLOUT, 0};
       if (::poll(&writable, 1, 500) != 1) break;
@@ -329,8 +329,8 @@ TEST(Session, APeerThatDoesNotTakeAnswersIsNotListenedTo) {
     }
     if (peer.socket().queued_bytes() > 0) break;
   }
-  EXPECT_LT(said, kMessages) << "all was read, though nothing of the answers was taken";
-  // It is heard again as soon as it listens.
+  EXPECT_LT(said, kMessages) << "all requests were read although no answer was read";
+  // Its requests are read again as soon as it reads.
   for (std::uint64_t heard = 1; heard <= said; ++heard) {
     ASSERT_TRUE(peer.socket().flush().ok());
     const auto message = decode_control(peer.next().payload);
@@ -339,8 +339,8 @@ TEST(Session, APeerThatDoesNotTakeAnswersIsNotListenedTo) {
   }
 }
 
-// An instance is public, and whoever connects says itself which one it is.
-TEST(Session, WhoeverCallsHimselfByAnothersInstanceDisturbsNobody) {
+// An instance is public, and a peer names its own instance.
+TEST(Session, AClaimedInstanceDoesNotDisturbItsOwner) {
   SessionOptions options;
   options.secret = kSecret;
   Node a(options), b(options);
@@ -348,7 +348,7 @@ TEST(Session, WhoeverCallsHimselfByAnothersInstanceDisturbsNobody) {
   ASSERT_TRUE(session);
   const auto accepted = b.events.accepted(0);
   for (const bool local : {true, false}) RawPeer impostor(b.id(), a.sessions->hello(), local);
-  // Both have come and gone.
+  // Both sessions have started and ended.
   ASSERT_TRUE(b.events.wait_lost(2));
   EXPECT_TRUE(accepted->alive());
   ASSERT_TRUE(session->send(Notify{1, "still", "here"}).ok());

@@ -66,8 +66,8 @@ Result<TransferStatus> Transfer::wait(Deadline deadline) {
   waiters_.fetch_sub(1, std::memory_order_seq_cst);
   if (status() != TransferStatus::kWaiting) return status();
   return Error(Status::kTimeout,
-               fmt::format("the transfer is still under way, {} of {} bytes done; wait again or cancel it",
-                           bytes_done(), bytes_total_));
+               fmt::format("the transfer is not finished, {} of {} bytes done; wait again or cancel it", bytes_done(),
+                           bytes_total_));
 }
 
 void Transfer::help(Deadline deadline) {
@@ -86,16 +86,18 @@ void Transfer::cancel() {
   (void)wait(Deadline::never());
 }
 
-// Without analysis: in a forked child nobody writes a final transfer's causes any more, and nobody unlocks its mutex.
+// Without thread-safety analysis: in a forked child no thread writes a transfer's causes, and no thread unlocks its
+// mutex.
 Transfer::Causes Transfer::causes() const {
   if (process_.same_process()) {
     MutexLock lock(mutex_);
     return causes_;
   }
   if (state() != TransferStatus::kWaiting) return causes_;
-  return {Error(Status::kClosed, "the transfer was under way when this process was forked; the parent goes on with it"),
-          Status::kClosed,
-          {}};
+  return {
+      Error(Status::kClosed, "the transfer was unfinished when this process was forked; it continues in the parent"),
+      Status::kClosed,
+      {}};
 }
 
 std::optional<Error> Transfer::error() const { return causes().error; }
@@ -130,7 +132,7 @@ void Transfer::stop(const Error& why) {
 template <typename Visit>
 void Transfer::each_item(const Move& move, std::uint64_t from, std::uint64_t nbytes, Visit visit) const {
   if (move.items == 1) return visit(move.item, nbytes);
-  // Merged items lie one behind the other in local memory.
+  // Merged items are adjacent in local memory.
   const auto first = items_.begin() + move.item, last = first + move.items;
   const std::uint64_t start = move.local + from, end = start + nbytes;
   auto item = std::prev(std::upper_bound(first, last, start,

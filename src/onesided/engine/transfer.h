@@ -1,4 +1,4 @@
-// One transfer as its caller sees it: a status that becomes final exactly once, the cause, and what each item did.
+// A submitted transfer: a status that becomes final exactly once, the cause of a failure, and the result of each item.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ struct TransferItem {
   std::uint64_t nbytes = 0;
 };
 
-// What became of an item. A value.
+// The result of an item. A value.
 struct ItemResult {
   Status status = Status::kSuccess;
   std::uint64_t bytes_done = 0;
@@ -37,49 +37,49 @@ struct ItemResult {
 
 class Leg;
 
-// A transfer that was submitted. Thread-safe; may outlive its engine (it is final then). In a forked child one that was
-// under way is FAILED with CLOSED and touches nothing: its threads, and who held its mutex, are the parent's.
+// A submitted transfer. Thread-safe; may outlive its engine (its status is final then). In a forked child an unfinished
+// transfer is FAILED with CLOSED and accesses nothing: its threads, and the holder of its mutex, belong to the parent.
 class Transfer : public std::enable_shared_from_this<Transfer> {
  public:
-  // `holds` keep the local memory registered. `ended` is called once, when nothing of the transfer moves any more and
-  // before its status turns final; it may be empty.
+  // `holds` keep the local memory registered. `ended` (may be empty) is called once, when no byte of the transfer can
+  // move and before its status becomes final.
   Transfer(Op op, std::vector<TransferItem> items, std::vector<RegionHold> holds, Deadline deadline,
            std::function<void(Transfer&)> ended);
-  // One that ended before anything moved.
+  // A transfer that failed before any byte moved.
   static std::shared_ptr<Transfer> refused(Op op, std::vector<TransferItem> items, const Error& error);
-  // One whose items all arrived already.
+  // A transfer whose items have all arrived.
   static std::shared_ptr<Transfer> arrived(Op op, std::vector<TransferItem> items);
   ~Transfer();
 
   Op op() const { return op_; }
   TransferStatus status() const;
-  // Blocks until the status is final and returns it; copies along while there is something to copy. TIMEOUT: the
-  // CALLER's deadline passed first; the transfer goes on.
+  // Blocks until the status is final and returns it; the calling thread takes part in the copying. TIMEOUT: the
+  // CALLER's deadline passed first; the transfer continues.
   Result<TransferStatus> wait(Deadline deadline);
-  // Ends it early; returns when nothing moves any more. No-op when it has ended.
+  // Ends the transfer early; blocks until no byte of it can move. No-op if it has ended.
   void cancel();
-  // The first thing that went wrong, if anything did.
+  // The first error, if there was one.
   std::optional<Error> error() const;
   std::uint64_t bytes_done() const { return bytes_done_.load(std::memory_order_relaxed); }
   std::uint64_t bytes_total() const { return bytes_total_; }
   // From its submission to its end, or to now.
   std::int64_t elapsed_us() const;
-  // One a submitted item, in order. While the status is WAITING, an item that has not ended counts as success so far.
+  // One result per submitted item, in order. While the status is WAITING, an unfinished item is reported as success.
   std::vector<ItemResult> items() const;
 
   // For the engine.
   Deadline deadline() const { return deadline_; }
-  // All legs, before any of them starts. At least one.
+  // Sets all legs (at least one), before any of them starts.
   void set_legs(std::vector<std::shared_ptr<Leg>> legs);
-  // Ends what has not ended with this cause. Does not block; the first cause stays.
+  // Ends the unfinished items with this cause. Does not block; the first cause is kept.
   void stop(const Error& why);
   // For legs: bytes [from, from + nbytes) of the move have arrived / could not be moved. refused() returns the end of
   // the item that holds byte `at`, in the move's bytes.
   void arrived(const Move& move, std::uint64_t from, std::uint64_t nbytes);
   std::uint64_t refused(const Move& move, std::uint64_t at, const Error& error);
-  // For legs, before leg_ended(): the fate of all that neither arrived nor was refused.
+  // For legs, before leg_ended(): the error of all items that neither arrived nor were refused.
   void left(const Error& why);
-  // For legs: each exactly once, last.
+  // For legs: called by each exactly once, as its last call.
   void leg_ended();
 
  private:
@@ -88,7 +88,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   void finish();
   void help(Deadline deadline) ONESIDED_EXCLUDES(mutex_);
   TransferStatus state() const { return static_cast<TransferStatus>(state_.load(std::memory_order_acquire)); }
-  // What went wrong so far.
+  // Errors so far.
   struct Causes {
     std::optional<Error> error;              // the first
     std::optional<Status> left;              // of items that were left
@@ -105,10 +105,10 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   std::atomic<std::int64_t> elapsed_us_{-1};            // set by finish()
   std::function<void(Transfer&)> ended_;                // until finish()
   std::vector<RegionHold> holds_;                       // released by finish()
-  std::unique_ptr<std::atomic<std::uint64_t>[]> done_;  // bytes, one an item
+  std::unique_ptr<std::atomic<std::uint64_t>[]> done_;  // bytes, one counter per item
   std::atomic<std::uint64_t> bytes_done_{0};
   std::atomic<std::uint32_t> legs_open_{0};
-  std::atomic<std::uint32_t> state_;  // TransferStatus; waiters sleep on it
+  std::atomic<std::uint32_t> state_;  // TransferStatus; waiting threads block on it
   std::atomic<std::uint32_t> waiters_{0};
 
   mutable Mutex mutex_;
@@ -120,9 +120,9 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
 class Leg {
  public:
   virtual ~Leg() = default;
-  // Ends what has not ended. Never blocks; leg_ended() follows soon.
+  // Ends the unfinished part. Never blocks; leg_ended() follows soon.
   virtual void stop(const Error& why) = 0;
-  // Does a piece of the work on the calling thread, which has nothing better to do. False: none to take.
+  // Copies one piece on the calling thread, which is waiting for the transfer. False: no piece is left.
   virtual bool run_piece() { return false; }
 };
 

@@ -15,8 +15,8 @@ Result<std::unique_ptr<Workers>> Workers::create(std::uint32_t count) {
       ::pthread_setname_np(workers->threads_.back().native_handle(), "onesided-copy");
     }
   } catch (const std::system_error& failure) {
-    return Error(Status::kResourceExhausted, fmt::format("worker_threads={}: only {} threads could be made ({})", count,
-                                                         workers->threads_.size(), failure.what()));
+    return Error(Status::kResourceExhausted, fmt::format("worker_threads={}: only {} threads could be created ({})",
+                                                         count, workers->threads_.size(), failure.what()));
   }
   return workers;
 }
@@ -70,7 +70,7 @@ void Workers::run() {
     while (turns_.empty() && !stopping_) wake_.wait(lock);
     if (stopping_) return;
     auto leg = pop();
-    // Back in the queue before its piece runs, so that other workers can take its next one. A leg whose last piece was
+    // Queued again before its piece runs, so that other workers can take its next piece. A leg whose last piece was
     // taken meanwhile is found empty and dropped.
     if (leg->has_more()) {
       push(leg);

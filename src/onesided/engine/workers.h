@@ -1,5 +1,5 @@
-// Large and asynchronous copies run on a few threads that are fair: between peers first, between one peer's
-// transfers next, a piece at a time. A thread without work sleeps.
+// Worker threads for large and asynchronous copies. They are scheduled fairly, one piece at a time: first between
+// peers, then between the transfers of one peer. A thread without work sleeps.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@ namespace onesided {
 // Internally synchronized.
 class Workers {
  public:
-  // RESOURCE_EXHAUSTED: not so many threads can be made.
+  // RESOURCE_EXHAUSTED: the system cannot create this many threads.
   static Result<std::unique_ptr<Workers>> create(std::uint32_t count);
   ~Workers() { stop(); }
   Workers(const Workers&) = delete;
@@ -26,8 +26,8 @@ class Workers {
 
   void add(std::shared_ptr<CopyLeg> leg);
   std::uint32_t size() const { return count_; }
-  // Ends the threads after the pieces they are at. Legs still queued are left to whoever stops them. Idempotent; one
-  // thread.
+  // Ends the threads after their current pieces. Legs that are still queued must be stopped by the caller. Idempotent;
+  // must be called by one thread.
   void stop();
 
  private:
@@ -41,10 +41,10 @@ class Workers {
   CondVar wake_;
   bool stopping_ ONESIDED_GUARDED_BY(mutex_) = false;
   std::list<std::pair<const void*, Lane>> turns_
-      ONESIDED_GUARDED_BY(mutex_);  // lanes with work, whose turn it is first
+      ONESIDED_GUARDED_BY(mutex_);  // lanes with work, in the order of their turns
   std::unordered_map<const void*, std::list<std::pair<const void*, Lane>>::iterator> lanes_ ONESIDED_GUARDED_BY(mutex_);
   const std::uint32_t count_;
-  std::vector<std::thread> threads_;  // create()'s and stop()'s
+  std::vector<std::thread> threads_;  // used by create() and stop() only
 };
 
 }  // namespace onesided

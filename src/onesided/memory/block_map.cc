@@ -65,7 +65,7 @@ void BlockMap::erase(Segment* segment) {
   const Stream stream = segment->stream;
   by_address_.erase(std::find(by_address_.begin(), by_address_.end(), segment));
   delete segment;
-  // Streams come and go by the thousand in some programs; a list without segments must not stay.
+  // Some programs create and destroy thousands of streams, so a list without segments is removed.
   const auto list = free_lists_.find(stream);
   if (list != free_lists_.end() && list->second.empty() &&
       std::none_of(by_address_.begin(), by_address_.end(), [&](const Segment* s) { return s->stream == stream; })) {

@@ -1,5 +1,5 @@
-// The geometry of a pool: which segments there are, how they are cut into blocks, and how blocks grow together
-// again. Knows no events, statistics or locks, so that a test can drive every cut.
+// The geometry of a pool: its segments, how they are split into blocks, and how free blocks are merged. Has no events,
+// statistics or locks, so that a test can exercise every split.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,26 @@
 
 namespace onesided {
 
-// Owns segments' and blocks' descriptions, not the memory. Confined: the pool guards it with its mutex.
+// Owns the descriptions of segments and blocks, not the memory. Guarded by the pool's mutex.
 class BlockMap {
  public:
-  // alignment: power of two. no_split: a segment is one block for ever.
+  // alignment: power of two. no_split: a segment is always one block.
   BlockMap(std::uint64_t alignment, bool no_split) : alignment_(alignment), no_split_(no_split) {}
   ~BlockMap();
   BlockMap(const BlockMap&) = delete;
   BlockMap& operator=(const BlockMap&) = delete;
 
-  // Aligned part of [base, base + raw_bytes) that leaves guard_bytes behind it; 0 when nothing is left.
+  // Length of the aligned part of [base, base + raw_bytes) that leaves guard_bytes behind it; 0 if nothing is left.
   static std::uint64_t usable_bytes(std::uint64_t base, std::uint64_t raw_bytes, std::uint64_t guard_bytes,
                                     std::uint64_t alignment);
 
-  // Enters raw memory in state kAnnouncing. Its usable part must not be empty, nor overlap another segment.
+  // Adds raw memory in state kAnnouncing. Its usable part must not be empty and must not overlap another segment.
   Segment* add(void* raw_base, std::uint64_t raw_bytes, std::uint64_t guard_bytes, Stream stream);
   // kAnnouncing -> kLive: one free block that covers the whole segment. `fresh`: it belongs to no stream yet.
   void publish(Segment* segment, bool fresh = false);
   // kLive or kStuck -> kDropping. The segment must be idle.
   void withdraw(Segment* segment);
-  // Forgets a segment that was withdrawn, or never published.
+  // Removes a segment that was withdrawn, or never published.
   void erase(Segment* segment);
 
   // A block of exactly nbytes (a multiple of the alignment) of the stream's segments, now kAllocated, or null.
@@ -48,18 +48,18 @@ class BlockMap {
   static bool idle(const Segment& segment) {
     return segment.state == SegmentState::kLive && segment.blocks_in_use == 0 && segment.pins == 0;
   }
-  // Could go: idle, or stuck and not being told of.
+  // True if the segment can be dropped: idle or stuck, and no subscriber is being notified of it.
   static bool droppable(const Segment& segment) {
     return idle(segment) || (segment.state == SegmentState::kStuck && segment.pins == 0);
   }
 
  private:
   FreeList& list_of(Stream stream);
-  // A preallocated segment of enough bytes that no stream has used becomes this stream's.
+  // Assigns a preallocated, large enough segment that no stream has used to this stream.
   bool adopt_fresh(std::uint64_t nbytes, Stream stream);
   Block* new_block(Segment* segment, std::uint64_t address, std::uint64_t nbytes);
   void recycle(Block* block);
-  // The free block takes over its right neighbour, which is free and in no list any more.
+  // Merges the free block with its right neighbour, which is free and no longer in a list.
   void absorb_right(Block* block);
 
   const std::uint64_t alignment_;

@@ -1,5 +1,5 @@
-// A device for the pool's tests: a fixed capacity, its own account of what is out, addresses that no one may
-// touch, failures and misaligned bases on demand, and streams whose work ends when the test says so.
+// A device for the pool's tests: a fixed capacity, its own count of allocated bytes, addresses without memory, failures
+// and misaligned bases on demand, and streams whose work ends when the test calls finish().
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 
 namespace onesided {
 
-// Internally synchronized. The counters are what the device itself knows, independent of any pool's account.
+// Internally synchronized. The counters belong to the device and are independent of a pool's statistics.
 class FakeDevice final : public Device {
  public:
   explicit FakeDevice(std::uint64_t capacity = 8 * kGiB) : capacity_(capacity) {}
@@ -26,17 +26,17 @@ class FakeDevice final : public Device {
   std::uint64_t wrong_frees() { return read(wrong_frees_); }
   std::uint64_t largest_request() { return read(largest_request_); }
   std::uint64_t live_events() { return read(live_events_); }
-  // Each base lies this far past a 2 MiB boundary from now on.
+  // From now on each base lies `offset` bytes past a 2 MiB boundary.
   void misalign(std::uint64_t offset) {
     MutexLock lock(mutex_);
     offset_ = offset;
   }
-  // allocate() fails when this many more have succeeded; -1: never.
+  // allocate() fails after `count` more successful calls; -1: never.
   void fail_after(std::int64_t count) {
     MutexLock lock(mutex_);
     fail_after_ = count;
   }
-  // Events recorded on the stream stay undone until finish(stream).
+  // Events recorded on the stream are incomplete until finish(stream).
   void hold(Stream stream) {
     MutexLock lock(mutex_);
     held_[stream] = true;
@@ -82,7 +82,7 @@ class FakeDevice final : public Device {
   }
   Result<MemoryInfo> memory_info() override { return MemoryInfo{capacity_ - used_bytes(), capacity_}; }
 
-  // An event is stream and sequence number in one allocation.
+  // An event is a stream and a sequence number in one allocation.
   Result<Event> record_event(Stream stream) override {
     MutexLock lock(mutex_);
     ++live_events_;

@@ -1,5 +1,5 @@
-// Finding the smallest block that fits must be cheap for the sizes that come all the time. Blocks of few alignment
-// units lie in one list per size with a bit mask of the filled ones; the others in an ordered set.
+// Free lists that find the smallest fitting block, fast for frequent sizes. Blocks of few alignment units are in one
+// list per size, with a bit mask of non-empty lists; the others are in an ordered set.
 #pragma once
 
 #include <array>
@@ -10,15 +10,15 @@
 
 namespace onesided {
 
-// Free blocks of one stream. Owns nothing. Confined to its pool's mutex.
+// Free blocks of one stream. Does not own them. Guarded by its pool's mutex.
 class FreeList {
  public:
   explicit FreeList(std::uint64_t alignment) : shift_(std::countr_zero(alignment)) {}
 
   void insert(Block* block);
   void erase(Block* block);
-  // Smallest block of at least nbytes (a multiple of the alignment), or null; at equal size the last one freed. Stays
-  // in the list. `exact`: no larger one will do.
+  // Smallest block of at least nbytes (a multiple of the alignment), or null; among equal sizes the last one freed. It
+  // remains in the list. `exact`: only a block of exactly nbytes.
   Block* find(std::uint64_t nbytes, bool exact) const;
   bool empty() const { return filled_ == 0 && large_.empty(); }
 

@@ -1,5 +1,5 @@
-// What happened to a pool, in order, for PyTorch's memory visualiser and for people who look for a leak. Off by
-// default, then it costs one comparison.
+// The history of a pool's events, for PyTorch's memory visualiser and for the search for leaks. Off by default; then it
+// costs one comparison.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace onesided {
 enum class PoolAction : std::uint8_t {
   kAlloc,
   kFreeRequested,
-  kFreeCompleted,  // later than requested where another stream still worked on the block
+  kFreeCompleted,  // later than requested if another stream still worked on the block
   kSegmentAlloc,
   kSegmentFree,
   kOutOfMemory,  // address: the device's free bytes
@@ -28,10 +28,10 @@ struct PoolEvent {
   std::shared_ptr<const void> context;
 };
 
-// The last max_entries events. Confined: the pool guards it with its mutex.
+// The last max_entries events. Guarded by the pool's mutex.
 class History {
  public:
-  // 0 turns it off and forgets.
+  // Keeps at most max_entries events; 0 turns the history off and deletes it.
   void keep(std::size_t max_entries) {
     max_entries_ = max_entries;
     trim();

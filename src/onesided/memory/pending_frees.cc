@@ -26,7 +26,7 @@ void PendingFrees::add(Block* block, std::vector<Stream> streams, bool defer) {
 }
 
 void PendingFrees::record(Block* block, const std::vector<Stream>& streams) {
-  // Events are made without the mutex: a device may run other code, which may free other blocks, while it makes one.
+  // Events are made without the mutex, because the device may run other code meanwhile, which may free other blocks.
   std::vector<std::pair<Stream, Event>> events;
   for (const Stream stream : streams) {
     auto event = device_.record_event(stream);
@@ -36,7 +36,7 @@ void PendingFrees::record(Block* block, const std::vector<Stream>& streams) {
     }
     log_line(LogLevel::kWarn, fmt::format("{}; waiting for the whole device instead", event.error().to_string()));
     if (const auto waited = device_.synchronize(); !waited.ok()) {
-      // The device is beyond use. The block stays out of it for good rather than into two hands.
+      // The device cannot be used any more. The block is never reused, because two owners of one block would be worse.
       log_line(LogLevel::kError, fmt::format("block {:#x} is lost: {}", block->address, waited.error().to_string()));
       for (auto& [unused, made] : events) device_.release_event(made);
       count_.fetch_sub(1, std::memory_order_relaxed);
@@ -99,13 +99,14 @@ std::vector<Block*> PendingFrees::wait_all() {
       if (waited.ok()) {
         done.push_back(std::move(mark));
       } else {
-        // Its event will never tell; the block is never handed out again.
+        // Its event cannot be waited for; the block is never reused.
         log_line(LogLevel::kError, waited.error().to_string());
         device_.release_event(mark.event);
       }
     }
   }
-  // T0: wait_all took some of a block's marks | T1: take_finished has the others -> the count is shared, so guard it.
+  // T0: wait_all took some of a block's marks | T1: take_finished has the others -> the count is shared and needs the
+  // lock.
   MutexLock lock(mutex_);
   for (Mark& mark : done) finish(mark, finished);
   count_.fetch_sub(finished.size(), std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// A block that other streams worked on may be reused only when they are done with it, and nobody may wait for that
-// on the host unless memory has run out.
+// Freed blocks that other streams may still use. Such a block may be reused only when these streams are done with it;
+// the host does not wait for them unless memory is exhausted.
 #pragma once
 
 #include <atomic>
@@ -14,22 +14,22 @@
 
 namespace onesided {
 
-// Blocks on their way back. Internally synchronized; calls the device, so never call it with the pool's mutex held.
+// Internally synchronized. Calls the device, so it must not be called with the pool's mutex held.
 class PendingFrees {
  public:
   explicit PendingFrees(Device& device) : device_(device) {}
   ~PendingFrees();
 
-  // Takes a kPending block; it comes out of take_finished() or wait_all() when all work queued on `streams` so far is
-  // done. With `defer` no event is recorded yet: the device must not be asked now (a graph is being captured).
+  // Adds a kPending block. take_finished() or wait_all() returns it when all work queued on `streams` so far is done.
+  // With `defer` no event is recorded yet, because the device must not be called now (a graph is being captured).
   void add(Block* block, std::vector<Stream> streams, bool defer);
-  // Never blocks. Records what was deferred.
+  // Returns the finished blocks. Never blocks. Records deferred events.
   std::vector<Block*> take_finished();
-  // Blocks until all are done.
+  // Blocks until all are done and returns them.
   std::vector<Block*> wait_all();
-  // All of them, without asking their events: the device that recorded these was reset.
+  // Returns all blocks without checking their events, because the device that recorded them was reset.
   std::vector<Block*> abandon();
-  // Cheap, for the fast path.
+  // One load, for the fast path.
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
 
  private:

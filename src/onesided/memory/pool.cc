@@ -11,10 +11,9 @@ namespace onesided {
 namespace {
 
 Error not_held(const void* address) {
-  return {Status::kNotFound,
-          fmt::format("{} is not the start of a block held from this pool: freed already, foreign, or an "
-                      "address inside a block",
-                      address)};
+  return {Status::kNotFound, fmt::format("{} is not the start of an allocated block of this pool: freed already, "
+                                         "foreign, or an address inside a block",
+                                         address)};
 }
 
 }  // namespace
@@ -44,8 +43,9 @@ Pool::~Pool() {
   MutexLock lock(mutex_);
   if (stats_.allocation.current != 0) {
     log_line(LogLevel::kWarn,
-             fmt::format("a pool on {} died before {} of its blocks ({} bytes); their memory stays mapped",
-                         device_.name(), stats_.allocation.current, stats_.allocated_bytes.current));
+             fmt::format(
+                 "a pool on {} was destroyed before {} of its blocks ({} bytes) were freed; their memory stays mapped",
+                 device_.name(), stats_.allocation.current, stats_.allocated_bytes.current));
   }
 }
 
@@ -64,7 +64,7 @@ Result<Allocation> Pool::allocate(const AllocationRequest& request) {
   if (pending_.any() && !request.device_quiet) take_back(pending_.take_finished());
   if (auto allocation = take_free(request, *charged)) return *allocation;
   if (!request.may_grow)
-    return Error{Status::kResourceExhausted, "no free block fits, and the pool was asked not to grow"};
+    return Error{Status::kResourceExhausted, "no free block fits, and the request does not allow the pool to grow"};
   return allocate_by_growing(request, *charged);
 }
 
@@ -79,7 +79,8 @@ Allocation Pool::hand_out(Block* block, const AllocationRequest& request) {
   block->requested_bytes = request.nbytes;
   block->context = request.context;
   const Segment& segment = *block->segment;
-  // Before take() the free bytes included this block; whether it was one block or a part of one follows from that.
+  // Before take() the free bytes included this block; the difference tells whether it was a whole block or a part of
+  // one.
   const bool was_idle = segment.blocks_in_use == 1;
   const std::uint64_t bytes_before = was_idle ? 0 : segment.free_bytes + block->nbytes;
   const bool cut = block->right && block->right->state == BlockState::kFree;
@@ -148,7 +149,7 @@ Result<void> Pool::record_stream(void* address, Stream stream) {
   MutexLock lock(mutex_);
   Block* block = blocks_.find_allocated(address);
   if (!block) return not_held(address);
-  // The block's own stream orders itself.
+  // Work on the block's own stream is ordered already.
   if (stream == block->segment->stream) return {};
   if (std::find(block->used_on.begin(), block->used_on.end(), stream) == block->used_on.end()) {
     block->used_on.push_back(stream);
@@ -191,8 +192,8 @@ SegmentInfo Pool::describe(const Segment& segment) const {
 }
 
 SubscriptionId Pool::subscribe(std::shared_ptr<SegmentListener> listener) {
-  // T0: subscribe | T1: grow, trim -> a segment that T1 entered before T0 got here is replayed by T0, a later one is
-  // announced by T1, and none is dropped while T0 tells of it (pins).
+  // T0: subscribe | T1: grow, trim -> T0 replays a segment that T1 added before, T1 announces a later one, and none is
+  // dropped while T0 notifies (pins).
   std::vector<Segment*> pinned;
   std::vector<SegmentInfo> known;
   SubscriptionId id = 0;
@@ -238,7 +239,7 @@ std::vector<SegmentSnapshot> Pool::snapshot() {
     for (const Block* block = segment->first; block; block = block->right) {
       one.blocks.push_back({block->address, block->nbytes, block->requested_bytes, block->state, block->context});
     }
-    // It has no blocks any more, but is still paid for.
+    // It has no blocks any more, but still uses device memory.
     if (stuck) one.blocks.push_back({segment->begin, segment->usable_bytes(), 0, BlockState::kFree, nullptr});
   }
   return all;

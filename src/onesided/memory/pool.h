@@ -1,6 +1,6 @@
-// Many tensors out of few registered segments, every one of them aligned. A pool is a pipe of small parts: a
-// source of raw memory, a map that cuts it (block_map.h), blocks that wait for streams (pending_frees.h), statistics,
-// history, announcements. This file is the contract and the order in which the parts are asked.
+// A pool allocates many aligned tensors from few registered segments. Its parts: a source of raw memory, a map that
+// splits it into blocks (block_map.h), freed blocks that wait for streams (pending_frees.h), statistics, history,
+// notifications. This file is the contract and the order in which the parts are used.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ namespace onesided {
 
 struct AllocationRequest {
   std::uint64_t nbytes = 0;
-  Stream stream;                        // the block is reused at once on this stream only
+  Stream stream;                        // only this stream may reuse the block immediately
   std::shared_ptr<const void> context;  // kept with the block, for snapshots
-  bool device_quiet = false;            // events and frees are forbidden now (a graph is being captured)
-  bool may_grow = true;                 // false: only from what the pool holds already
+  bool device_quiet = false;            // events and frees are not allowed now (a graph is being captured)
+  bool may_grow = true;                 // false: only from the pool's present segments
 };
 
 struct Allocation {
@@ -46,67 +46,70 @@ struct BlockSnapshot {
 
 struct SegmentSnapshot {
   SegmentInfo info;
-  std::vector<BlockSnapshot> blocks;  // in order, covering the segment
+  std::vector<BlockSnapshot> blocks;  // in order; they cover the segment
   std::shared_ptr<const void> context;
 };
 
-// A pool of aligned blocks on one device. Internally synchronized; any thread may free. `device` and what the source
-// needs must outlive it. Blocks must have been freed before it dies; what is not is leaked, never pulled away.
-// In a forked child it hands nothing out (CLOSED) and takes nothing back: pages and free blocks are the parent's too.
+// A pool of aligned blocks on one device. Internally synchronized; any thread may free. `device` and the objects that
+// the source needs must outlive it. All blocks should be freed before it is destroyed; memory of the others is leaked,
+// not unmapped. In a forked child it allocates nothing (CLOSED) and frees nothing, because its pages and free blocks
+// are shared with the parent.
 class Pool {
  public:
-  // Frees what others cache on the device (about `wanted` bytes) and says whether it freed anything. Called with no
-  // lock held when the device has no memory left.
+  // Frees memory that other pools cache on the device (about `wanted` bytes); returns whether it freed anything. Called
+  // without a lock when the device has no memory left.
   using ReclaimElsewhere = std::function<bool(std::uint64_t wanted)>;
 
-  // PARAM_INVALID: an option breaks its rule. RESOURCE_EXHAUSTED: the preallocation did not fit, also after others were
-  // asked.
+  // PARAM_INVALID: an option violates its rule. RESOURCE_EXHAUSTED: the preallocation does not fit, also after
+  // `reclaim_elsewhere`.
   static Result<std::unique_ptr<Pool>> create(Device& device, std::unique_ptr<SegmentSource> source,
                                               PoolOptions options, ReclaimElsewhere reclaim_elsewhere = nullptr);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // address % alignment == 0, charged ceil(nbytes / alignment) * alignment. 0 bytes: a null address, freed with no
-  // effect. Exhausted: first the pool's own free blocks (waiting for their streams), then its idle segments go back,
-  // then `reclaim_elsewhere` is asked (unless it is the pool's own cap that refuses, or more is asked than the device
-  // has); then RESOURCE_EXHAUSTED with the pool's numbers, and no state changed.
+  // Allocates a block: address % alignment == 0, charged ceil(nbytes / alignment) * alignment. 0 bytes give a null
+  // address; freeing it has no effect. If memory is exhausted, the pool first uses its own freed blocks (waiting for
+  // their streams), then frees its idle segments, then calls `reclaim_elsewhere` (except if the pool's own limit
+  // refuses, or the request exceeds the device). After that: RESOURCE_EXHAUSTED with the pool's numbers, and no state
+  // has changed.
   Result<Allocation> allocate(const AllocationRequest& request);
   Result<Allocation> allocate(std::uint64_t nbytes, Stream stream = {}) {
     return allocate({.nbytes = nbytes, .stream = stream});
   }
-  // NOT_FOUND: not the start of a block that is held (freed twice, foreign, or an inner pointer); nothing changes.
+  // NOT_FOUND: not the start of an allocated block (freed twice, foreign, or an inner pointer); no state has changed.
   Result<void> free(void* address, bool device_quiet = false);
 
-  // Work on `stream` uses the block beside its own stream: after free() it is not reused before that work is done.
+  // Records that work on `stream` uses the block: after free() the block is not reused before that work is done.
   // NOT_FOUND as for free().
   Result<void> record_stream(void* address, Stream stream);
   Result<void> erase_stream(void* address, Stream stream);
-  // The stream the block was allocated for.
+  // The stream for which the block was allocated.
   Result<Stream> stream_of(const void* address);
 
-  // The device was reset: no recorded event will ever be done; what waited for one is free.
+  // To be called after a reset of the device: recorded events never complete, so the blocks that wait for them become
+  // free.
   void forget_events() { take_back(pending_.abandon()); }
 
   // Charged length of the block that starts at the address; NOT_FOUND as for free().
   Result<std::uint64_t> charged_bytes(const void* address);
-  // The segment that contains the address, or nothing.
+  // The segment that contains the address, or std::nullopt.
   std::optional<SegmentInfo> segment_of(const void* address);
   std::vector<std::uint64_t> live_addresses();
-  bool unused();  // no block is held or pending
-  // Takes blocks back whose streams are done with them; never waits.
+  bool unused();  // no block is allocated or pending
+  // Makes pending blocks free whose streams are done with them; never blocks.
   void settle() {
     if (pending_.any()) take_back(pending_.take_finished());
   }
 
   enum class Patience { kTakeWhatIsDone, kWaitForStreams };
-  // Gives idle segments back to their source, least recently used first, until at least `wanted` bytes went or none is
-  // left. Waits for the device when there is one, before that with kWaitForStreams for the streams that blocks wait
-  // for. A segment that a listener does not let go stays. Returns bytes given back.
+  // Frees idle segments, least recently used first, until at least `wanted` bytes are freed or none is left. Waits for
+  // the device if there is an idle segment; with kWaitForStreams it first waits for the streams of pending blocks. A
+  // segment that a listener still uses remains. Returns the number of bytes freed.
   std::uint64_t trim(std::uint64_t wanted = UINT64_MAX, Patience patience = Patience::kTakeWhatIsDone);
-  // Bytes that trim() could give back right now without waiting for streams.
+  // Bytes that trim() could free now without waiting for streams.
   std::uint64_t idle_bytes();
-  // Largest free block and all free bytes of the pool.
+  // The largest free block and the sum of all free bytes of the pool.
   std::pair<std::uint64_t, std::uint64_t> free_bytes();
 
   // Replays all segments to the listener before it returns. See SegmentListener.
@@ -134,7 +137,7 @@ class Pool {
       ONESIDED_REQUIRES(mutex_);
   SegmentInfo describe(const Segment& segment) const;
 
-  // pool_growth.cc: what happens when no free block fits
+  // pool_growth.cc: used if no free block fits
   Result<Allocation> allocate_by_growing(const AllocationRequest& request, std::uint64_t charged);
   std::optional<Allocation> take_free(const AllocationRequest& request, std::uint64_t charged);
   Result<Allocation> grow(const AllocationRequest& request, std::uint64_t charged, std::uint64_t usable);
@@ -143,7 +146,7 @@ class Pool {
   Result<void*> raw_memory_of(std::uint64_t raw_bytes, Stream stream);
   Segment* enter(void* base, std::uint64_t raw_bytes, Stream stream, SegmentAnnouncer::Listeners& listeners);
   void collect_garbage(std::uint64_t next_bytes);
-  // This thread is telling listeners of a new segment of this pool.
+  // True while this thread notifies listeners of a new segment of this pool.
   bool announces() const;
   bool others_may_help(std::uint64_t charged);
   Result<void> preallocate(std::uint64_t nbytes);
@@ -166,9 +169,8 @@ class Pool {
   BlockMap blocks_ ONESIDED_GUARDED_BY(mutex_);
   PoolStats stats_ ONESIDED_GUARDED_BY(mutex_);
   History history_ ONESIDED_GUARDED_BY(mutex_);
-  std::uint64_t growing_bytes_ ONESIDED_GUARDED_BY(mutex_) = 0;  // asked of the source, not entered yet
-  std::uint64_t extra_bytes_ ONESIDED_GUARDED_BY(mutex_) =
-      0;  // asked beyond the usable length, since bases were misaligned
+  std::uint64_t growing_bytes_ ONESIDED_GUARDED_BY(mutex_) = 0;  // requested from the source, not added yet
+  std::uint64_t extra_bytes_ ONESIDED_GUARDED_BY(mutex_) = 0;    // requested in addition, because bases were misaligned
 };
 
 }  // namespace onesided

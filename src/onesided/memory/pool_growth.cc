@@ -1,5 +1,5 @@
-// The slow path of a pool, in the order users may rely on: more raw memory, the pool's own pending blocks, its
-// idle segments, what others cache, and only then an error.
+// The slow path of a pool, in the order that users may rely on: more raw memory, the pool's own pending blocks, its
+// idle segments, memory that other pools cache, then an error.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace onesided {
 namespace {
 
-// Pools whose new segment this thread tells of, innermost last.
+// Pools whose new segment this thread is announcing, innermost last.
 thread_local std::vector<const Pool*> announced_here;
 
 class Announcing {
@@ -35,8 +35,8 @@ Result<Allocation> Pool::allocate_by_growing(const AllocationRequest& request, s
   }
   if (announces()) {
     return Error{Status::kResourceExhausted,
-                 fmt::format("{} bytes asked of a pool by a callback about a new segment of it: the pool does not grow "
-                             "for that, it would be announced again",
+                 fmt::format("{} bytes requested from a pool by a callback about its own new segment: the pool does "
+                             "not grow for this request, because that would call the callback again",
                              charged)};
   }
   auto grown = grow_by_steps(request, charged);
@@ -55,7 +55,7 @@ Result<Allocation> Pool::allocate_by_growing(const AllocationRequest& request, s
     }
   }
   if (grown.ok() || grown.status() != Status::kResourceExhausted) return grown;
-  // Another thread may have given a block back meanwhile.
+  // Another thread may have freed a block meanwhile.
   if (auto allocation = take_free(request, charged)) return *allocation;
   return exhausted(charged, grown.error());
 }
@@ -63,7 +63,7 @@ Result<Allocation> Pool::allocate_by_growing(const AllocationRequest& request, s
 bool Pool::others_may_help(std::uint64_t charged) {
   if (!reclaim_elsewhere_) return false;
   {
-    // At its own cap a pool must not empty everybody else's caches at each refusal.
+    // At its own limit a pool must not empty the caches of other pools at each refusal.
     MutexLock lock(mutex_);
     const auto held = static_cast<std::uint64_t>(stats_.reserved_bytes.current) + growing_bytes_;
     if (options_.max_bytes != 0 && (charged > options_.max_bytes || held > options_.max_bytes - charged)) return false;
@@ -113,11 +113,11 @@ Result<Allocation> Pool::grow(const AllocationRequest& request, std::uint64_t ch
     const Announcing announcing(this);
     SegmentAnnouncer::added(listeners, info);
   }
-  // Published and cut under one lock: no other thread can take what this one grew for.
+  // Published and split under one lock, so that no other thread can take the memory that this thread requested.
   MutexLock lock(mutex_);
   blocks_.publish(segment);
   Block* block = blocks_.take(charged, request.stream);
-  ONESIDED_CHECK(block, "a new segment of {} bytes has no block of {}", usable, charged);
+  ONESIDED_CHECK(block, "a new segment of {} bytes contains no block of {}", usable, charged);
   return hand_out(block, request);
 }
 
@@ -151,8 +151,8 @@ Result<void*> Pool::raw_memory(std::uint64_t usable, Stream stream, std::uint64_
     ONESIDED_TRY_ASSIGN(base, raw_memory_of(raw_bytes, stream));
     const auto start = reinterpret_cast<std::uintptr_t>(base);
     if (BlockMap::usable_bytes(start, raw_bytes, guard_bytes_, options_.alignment) >= usable) return base;
-    // The source is worse aligned than it says: its ranges lose up to an alignment to the first boundary. Ask for that
-    // much more from now on.
+    // The source's alignment is lower than stated: its ranges lose up to one alignment before the first boundary. From
+    // now on that much more is requested.
     const bool hopeless = extra >= options_.alignment;
     extra = options_.alignment;
     const auto returned = source_->free(base, raw_bytes, stream);
@@ -161,8 +161,9 @@ Result<void*> Pool::raw_memory(std::uint64_t usable, Stream stream, std::uint64_
     extra_bytes_ = extra;
     if (!returned.ok()) log_line(LogLevel::kError, returned.error().to_string());
     if (hopeless) {
-      return Error{Status::kFailed, fmt::format("{} returned {} for {} bytes: no room for {} bytes aligned to {}",
-                                                source_->name(), base, raw_bytes, usable, options_.alignment)};
+      return Error{Status::kFailed,
+                   fmt::format("{} returned {} for {} bytes, which cannot contain {} bytes aligned to {}",
+                               source_->name(), base, raw_bytes, usable, options_.alignment)};
     }
   }
 }
@@ -173,7 +174,7 @@ Result<void*> Pool::raw_memory_of(std::uint64_t raw_bytes, Stream stream) {
     const auto held = static_cast<std::uint64_t>(stats_.reserved_bytes.current) + growing_bytes_;
     if (options_.max_bytes != 0 && (raw_bytes > options_.max_bytes || held > options_.max_bytes - raw_bytes)) {
       return Error{Status::kResourceExhausted,
-                   fmt::format("the pool holds {} bytes and may hold {} (max_bytes)", held, options_.max_bytes)};
+                   fmt::format("the pool holds {} bytes; the limit is {} (max_bytes)", held, options_.max_bytes)};
     }
     growing_bytes_ += raw_bytes;
   }
@@ -225,7 +226,7 @@ std::uint64_t Pool::trim(std::uint64_t wanted, Patience patience) {
     listeners = announcer_.listeners();
   }
   if (leaving.empty()) return 0;
-  // Blocks are given back when the host is done with them; their stream may still be at work.
+  // A block is freed when the host is done with it; its stream may still be working.
   if (const auto waited = device_.synchronize(); !waited.ok()) log_line(LogLevel::kError, waited.error().to_string());
   std::uint64_t returned_bytes = 0;
   for (Segment* segment : leaving) returned_bytes += drop(segment, listeners);
@@ -245,7 +246,7 @@ std::uint64_t Pool::drop(Segment* segment, const SegmentAnnouncer::Listeners& li
   }
   SegmentAnnouncer::dropped(listeners, info);
   {
-    // Forgotten before it is freed: the source may give the same address to another thread at once.
+    // Removed before it is freed, because the source may give the same address to another thread immediately.
     MutexLock lock(mutex_);
     stats_.segment.decrease(1);
     stats_.overhead_bytes.decrease(segment->overhead_bytes());
@@ -271,8 +272,8 @@ Error Pool::exhausted(std::uint64_t charged, const Error& cause) {
     history_.add({PoolAction::kOutOfMemory, device.ok() ? device->free_bytes : 0, charged, {}, nullptr});
   }
   return {Status::kResourceExhausted,
-          fmt::format("{} bytes asked of an aligned pool on {} ({} reserved, {} allocated, {} overhead): {}", charged,
-                      device_.name(), now.reserved_bytes.current, now.allocated_bytes.current,
+          fmt::format("{} bytes requested from an aligned pool on {} ({} reserved, {} allocated, {} overhead): {}",
+                      charged, device_.name(), now.reserved_bytes.current, now.allocated_bytes.current,
                       now.overhead_bytes.current, cause.text())};
 }
 

@@ -28,15 +28,14 @@ Result<void> check_options(const PoolOptions& options, std::uint64_t page_bytes)
                  fmt::format("gc_threshold is {}: it must lie within 0 .. 1", options.gc_threshold)};
   }
   if (options.gc_threshold > 0 && options.max_bytes == 0) {
-    return Error{Status::kParamInvalid, "gc_threshold is a share of max_bytes: give max_bytes too"};
+    return Error{Status::kParamInvalid, "gc_threshold is a share of max_bytes: set max_bytes too"};
   }
   if (options.max_bytes != 0 && options.preallocate_bytes > options.max_bytes) {
     return Error{Status::kParamInvalid, fmt::format("preallocate_bytes {} is more than max_bytes {}",
                                                     options.preallocate_bytes, options.max_bytes)};
   }
   if (options.guard_bytes.value_or(0) > kMiB) {
-    return Error{Status::kParamInvalid,
-                 fmt::format("guard_bytes is {}: at most 1 MiB makes sense", *options.guard_bytes)};
+    return Error{Status::kParamInvalid, fmt::format("guard_bytes is {}: the limit is 1 MiB", *options.guard_bytes)};
   }
   return {};
 }

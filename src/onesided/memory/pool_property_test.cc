@@ -1,6 +1,5 @@
-// No list of examples covers an allocator. Random operations against a model that knows only what the contract
-// says; after every step alignment, overlap and sums are checked, and the device's own counter against the pools'
-// account.
+// Property test of the pool: random operations against a model that contains only the contract. After every step it
+// checks alignment, overlap and sums, and compares the device's own counter with the pools' statistics.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -21,17 +20,17 @@ struct Case {
   int streams;
   bool no_split;
   std::uint64_t guard_bytes;
-  bool stubborn = false;  // somebody often needs a segment that the pool wants to give back
+  bool stubborn = false;  // a listener often still uses a segment that the pool wants to free
 };
 
-// What gtest prints when a case fails: everything needed to run it again.
+// Printed by gtest when a case fails: everything needed to repeat it.
 void PrintTo(const Case& c, std::ostream* out) {
   *out << "seed " << c.seed << " alignment " << c.alignment << " capacity " << c.capacity << " misalignment "
        << c.misalignment << " streams " << c.streams << " no_split " << c.no_split << " guard " << c.guard_bytes
        << " stubborn " << c.stubborn;
 }
 
-// Lets a segment go at every third attempt, when it is told to be stubborn.
+// If stubborn, releases a segment only at every third attempt.
 class Stubborn final : public SegmentListener {
  public:
   void on_segment_added(const SegmentInfo&) override {}
@@ -115,7 +114,7 @@ class PoolProperty : public testing::TestWithParam<Case> {
     ASSERT_GE(stats.active_bytes.current, charged);
   }
 
-  // The expensive half: walks every block.
+  // The expensive checks: they visit every block.
   void check_geometry() {
     const PoolStats stats = pool_->stats();
     std::int64_t reserved = 0, overhead = 0, active = 0, split_bytes = 0, split_blocks = 0;

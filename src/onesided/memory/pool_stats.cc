@@ -12,7 +12,7 @@ constexpr std::int64_t PoolStats::* kEvents[] = {&PoolStats::num_alloc_retries, 
 
 }  // namespace
 
-// Peaks of different pools need not have met; their sum is the upper bound that torch's own sums over pools are too.
+// Peaks of different pools may be at different times; their sum is an upper bound, as in torch's own sums over pools.
 Counter& Counter::operator+=(const Counter& other) {
   current += other.current;
   peak += other.peak;

@@ -1,4 +1,4 @@
-// The numbers users know from torch.cuda.memory_stats, kept for one pool at the price of a few additions.
+// The statistics of torch.cuda.memory_stats for one pool, at the cost of a few additions.
 #pragma once
 
 #include <algorithm>
@@ -27,22 +27,22 @@ struct Counter {
   Counter& operator+=(const Counter& other);
 };
 
-// One pool's, or a sum over pools. Lengths are charged lengths except where it says otherwise. A value.
+// Statistics of one pool, or a sum over pools. Lengths are charged lengths unless stated otherwise. A value.
 struct PoolStats {
-  // Numbers of things.
-  Counter allocation;  // held by somebody
+  // Counts.
+  Counter allocation;  // held by callers
   Counter segment;
-  Counter active;          // held, or given back but perhaps still used by a stream
+  Counter active;          // held, or freed but possibly still used by a stream
   Counter inactive_split;  // free blocks of segments that are partly in use
-  // Bytes of the same.
+  // The same in bytes.
   Counter allocated_bytes;
   Counter reserved_bytes;  // of the device: usable and overhead
   Counter active_bytes;
   Counter inactive_split_bytes;
-  Counter requested_bytes;             // as asked; internal fragmentation = allocated_bytes - requested_bytes
+  Counter requested_bytes;             // as requested; internal fragmentation = allocated_bytes - requested_bytes
   Counter overhead_bytes;              // skipped prefixes and unusable tails of segments
-  std::int64_t num_alloc_retries = 0;  // the source said no, memory was found elsewhere in time or not
-  std::int64_t num_ooms = 0;           // told to the caller
+  std::int64_t num_alloc_retries = 0;  // the source refused, so other memory was searched
+  std::int64_t num_ooms = 0;           // reported to the caller
   std::int64_t num_device_alloc = 0;
   std::int64_t num_device_free = 0;
 

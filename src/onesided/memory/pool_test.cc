@@ -84,7 +84,7 @@ TEST_F(PoolTest, TheSourceIsNeverAskedForMoreThanTheRoundedRequest) {
 }
 
 // Field case A06.
-TEST_F(PoolTest, OwnIdleSegmentsGoBackBeforeAnybodyHearsOfExhaustion) {
+TEST_F(PoolTest, OwnIdleSegmentsAreFreedBeforeExhaustionIsReported) {
   auto pool = make();
   void* first = pool->allocate(60 * kMiB).value().address;
   ASSERT_TRUE(pool->free(first).ok());
@@ -94,7 +94,7 @@ TEST_F(PoolTest, OwnIdleSegmentsGoBackBeforeAnybodyHearsOfExhaustion) {
   EXPECT_EQ(pool->stats().num_alloc_retries, 1);
 }
 
-TEST_F(PoolTest, ExhaustionTellsThePoolsNumbersAndChangesNothing) {
+TEST_F(PoolTest, ExhaustionReportsThePoolsNumbersAndChangesNothing) {
   auto pool = make();
   ASSERT_TRUE(pool->allocate(60 * kMiB).ok());
   const auto refused = pool->allocate(40 * kMiB);
@@ -105,7 +105,7 @@ TEST_F(PoolTest, ExhaustionTellsThePoolsNumbersAndChangesNothing) {
   EXPECT_TRUE(pool->allocate(20 * kMiB).ok());
 }
 
-TEST_F(PoolTest, OthersAreAskedLast) {
+TEST_F(PoolTest, OtherPoolsAreReclaimedLast) {
   auto hoarder = make();
   ASSERT_TRUE(hoarder->free(hoarder->allocate(50 * kMiB).value().address).ok());
   std::vector<std::uint64_t> asked;
@@ -121,7 +121,7 @@ TEST_F(PoolTest, OthersAreAskedLast) {
   EXPECT_EQ(asked, std::vector<std::uint64_t>{40 * kMiB});
 }
 
-TEST_F(PoolTest, OthersAreAskedForThePreallocationToo) {
+TEST_F(PoolTest, OtherPoolsAreReclaimedForThePreallocationToo) {
   auto hoarder = make();
   ASSERT_TRUE(hoarder->free(hoarder->allocate(70 * kMiB).value().address).ok());
   const auto reclaim = [&](std::uint64_t) { return hoarder->trim() != 0; };
@@ -132,13 +132,13 @@ TEST_F(PoolTest, OthersAreAskedForThePreallocationToo) {
   EXPECT_THAT(hopeless.error().text(), HasSubstr("0 reserved, 0 allocated"));
 }
 
-TEST_F(PoolTest, OthersAreLeftAloneWhenTheyCannotHelp) {
+TEST_F(PoolTest, OtherPoolsAreNotReclaimedIfThatCannotHelp) {
   int asked = 0;
   const auto reclaim = [&](std::uint64_t) { return ++asked != 0; };
   const PoolOptions capped{.max_bytes = 16 * kMiB};
   auto pool = std::move(Pool::create(device_, make_device_source(device_), capped, reclaim)).value();
   ASSERT_TRUE(pool->allocate(16 * kMiB).ok());
-  EXPECT_EQ(pool->allocate(2 * kMiB).status(), Status::kResourceExhausted) << "its own cap refuses";
+  EXPECT_EQ(pool->allocate(2 * kMiB).status(), Status::kResourceExhausted) << "its own limit refuses";
   auto greedy = std::move(Pool::create(device_, make_device_source(device_), {}, reclaim)).value();
   EXPECT_EQ(greedy->allocate(81 * kMiB).status(), Status::kResourceExhausted) << "more than the device has";
   EXPECT_EQ(asked, 0);
@@ -161,7 +161,7 @@ TEST_F(PoolTest, AFailedSourceLeavesNoTrace) {
   EXPECT_EQ(pool->allocate(8 * kMiB).status(), Status::kResourceExhausted);
   EXPECT_EQ(pool->stats().reserved_bytes.current, 0);
   device_.fail_after(-1);
-  EXPECT_TRUE(pool->allocate(64 * kMiB).ok()) << "the failed attempt must not count against the cap";
+  EXPECT_TRUE(pool->allocate(64 * kMiB).ok()) << "the failed attempt must not count towards the limit";
 }
 
 TEST_F(PoolTest, FreedBlocksMergeAndServeTheSamePool) {
@@ -175,7 +175,7 @@ TEST_F(PoolTest, FreedBlocksMergeAndServeTheSamePool) {
   EXPECT_EQ(device_.allocations(), 1u);
 }
 
-TEST_F(PoolTest, PreallocatedMemoryServesWhicheverStreamAsksFirst) {
+TEST_F(PoolTest, PreallocatedMemoryServesTheFirstRequestingStream) {
   auto pool = make({.preallocate_bytes = 16 * kMiB});
   ASSERT_TRUE(pool->allocate(4 * kMiB, stream_number(5)).ok());
   ASSERT_TRUE(pool->allocate(12 * kMiB, stream_number(5)).ok());
@@ -211,7 +211,7 @@ TEST_F(PoolTest, ARecordedStreamHoldsTheBlockWithoutAHostWait) {
   EXPECT_EQ(device_.live_events(), 0u);
 }
 
-TEST_F(PoolTest, MemoryThatRanOutIsWorthAWait) {
+TEST_F(PoolTest, ExhaustionWaitsForStreams) {
   auto pool = make();
   void* block = pool->allocate(70 * kMiB, stream_number(1)).value().address;
   ASSERT_TRUE(pool->record_stream(block, stream_number(2)).ok());
@@ -232,7 +232,7 @@ TEST_F(PoolTest, ErasedAndOwnStreamsNeedNoEvent) {
   EXPECT_EQ(pool->stats().active_bytes.current, 0);
 }
 
-TEST_F(PoolTest, AQuietDeviceIsAskedNothing) {
+TEST_F(PoolTest, ADeviceInCaptureIsNotCalled) {
   auto pool = make();
   void* block = pool->allocate(2 * kMiB, stream_number(1)).value().address;
   ASSERT_TRUE(pool->record_stream(block, stream_number(2)).ok());
@@ -241,12 +241,12 @@ TEST_F(PoolTest, AQuietDeviceIsAskedNothing) {
   EXPECT_NE(pool->allocate({.nbytes = 2 * kMiB, .stream = stream_number(1), .device_quiet = true}).value().address,
             block);
   EXPECT_EQ(device_.live_events(), 0u);
-  // The capture is over: the event is recorded now, and found done.
+  // The capture has ended: the event is recorded now and is complete.
   EXPECT_EQ(pool->allocate(2 * kMiB, stream_number(1)).value().address, block);
 }
 
 // Field case A20.
-TEST_F(PoolTest, BadFreesAreErrorsAndZeroBytesAreNothing) {
+TEST_F(PoolTest, InvalidFreesAreErrorsAndZeroBytesHaveNoEffect) {
   auto pool = make({.alignment = 4 * kKiB});
   void* block = pool->allocate(64 * kKiB).value().address;
   EXPECT_EQ(pool->free(static_cast<char*>(block) + 512).status(), Status::kNotFound);
@@ -261,8 +261,8 @@ TEST_F(PoolTest, BadFreesAreErrorsAndZeroBytesAreNothing) {
   EXPECT_TRUE(pool->free(nullptr).ok());
 }
 
-// Field case A19 (b), (c): a cap is used to the last byte whatever came before.
-TEST_F(PoolTest, CapsAreUsable) {
+// Field case A19 (b), (c): a limit can be used to the last byte, independent of earlier allocations.
+TEST_F(PoolTest, LimitsAreUsableToTheLastByte) {
   auto two_halves = make({.max_bytes = 64 * kMiB, .preallocate_bytes = 1 * kMiB});
   EXPECT_TRUE(two_halves->allocate(32 * kMiB).ok());
   EXPECT_TRUE(two_halves->allocate(32 * kMiB).ok());
@@ -274,7 +274,7 @@ TEST_F(PoolTest, CapsAreUsable) {
   EXPECT_TRUE(one->allocate(64 * kMiB).ok());
 }
 
-// Field case A19 (a): what fitted once fits fifty times, in no more memory.
+// Field case A19 (a): a sequence that fitted once fits fifty times, without more memory.
 TEST(PoolRounds, TheSameSequenceNeverNeedsMore) {
   const auto round = [](Pool& pool) -> bool {
     std::vector<void*> held;
@@ -341,7 +341,7 @@ TEST_F(PoolTest, TheGuardIsNeitherBlockNorCharge) {
 }
 
 TEST(PoolGrowth, EqualRequestsLeaveUnderOnePercentIdle) {
-  // A KV cache: many equal tensors. Whatever their size, the last segment's rest stays small.
+  // A KV cache: many equal tensors. For every size the unused rest of the last segment is small.
   for (const std::uint64_t tensor : {2 * kMiB, 8 * kMiB, 18 * kMiB, 64 * kMiB, 130 * kMiB}) {
     FakeDevice device(256 * kGiB);
     auto pool = std::move(Pool::create(device, make_device_source(device), {})).value();
@@ -354,7 +354,7 @@ TEST(PoolGrowth, EqualRequestsLeaveUnderOnePercentIdle) {
   }
 }
 
-TEST_F(PoolTest, HistoryAndSnapshotTellWhatHappened) {
+TEST_F(PoolTest, HistoryAndSnapshotReportEvents) {
   auto pool = make();
   pool->keep_history(100);
   void* block = pool->allocate(3 * kMiB, stream_number(1)).value().address;
@@ -370,7 +370,7 @@ TEST_F(PoolTest, HistoryAndSnapshotTellWhatHappened) {
   EXPECT_TRUE(pool->history().empty());
 }
 
-TEST_F(PoolTest, BlocksLeftBehindAreLeakedNotPulledAway) {
+TEST_F(PoolTest, UnfreedBlocksAreLeakedNotUnmapped) {
   {
     auto pool = make();
     ASSERT_TRUE(pool->allocate(2 * kMiB).ok());
@@ -379,7 +379,7 @@ TEST_F(PoolTest, BlocksLeftBehindAreLeakedNotPulledAway) {
   EXPECT_EQ(device_.used_bytes(), 2 * kMiB);
 }
 
-TEST_F(PoolTest, AfterADeviceResetNothingWaitsForDeadEvents) {
+TEST_F(PoolTest, AfterADeviceResetNothingWaitsForEarlierEvents) {
   auto pool = make();
   void* block = pool->allocate(2 * kMiB, stream_number(1)).value().address;
   ASSERT_TRUE(pool->record_stream(block, stream_number(2)).ok());

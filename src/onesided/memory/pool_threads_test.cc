@@ -1,5 +1,5 @@
-// Any thread may allocate, free, trim, record, subscribe. Eight of them at once, under ThreadSanitizer in its
-// preset; each block carries its holder's mark, so two holders of one block cannot go unnoticed.
+// Concurrency test of the pool: eight threads allocate, free, trim, record and subscribe, under ThreadSanitizer in its
+// preset. Each block contains its holder's mark, so two holders of one block are detected.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,7 +15,7 @@
 namespace onesided {
 namespace {
 
-// Which segments a listener believes alive. Internally synchronized.
+// Records the segments that a listener considers live. Internally synchronized.
 class Believes final : public SegmentListener {
  public:
   void on_segment_added(const SegmentInfo& segment) override {
@@ -59,7 +59,7 @@ TEST(PoolThreads, EveryBlockHasOneHolder) {
       for (int step = 0; step < kSteps; ++step) {
         if (held.size() > 20 || (!held.empty() && random() % 2)) {
           std::swap(held[random() % held.size()], held.back());
-          ASSERT_EQ(*held.back(), static_cast<std::uint64_t>(me)) << "somebody else wrote into a held block";
+          ASSERT_EQ(*held.back(), static_cast<std::uint64_t>(me)) << "another thread wrote into a held block";
           ASSERT_TRUE(pool->free(held.back()).ok());
           held.pop_back();
         } else {
@@ -84,7 +84,7 @@ TEST(PoolThreads, EveryBlockHasOneHolder) {
   EXPECT_EQ(listener->wrong(), 0);
 }
 
-TEST(PoolThreads, SubscribersComeAndGoWhileItGrows) {
+TEST(PoolThreads, SubscriptionsChangeWhileThePoolGrows) {
   FakeDevice device(512 * kMiB);
   auto pool = std::move(Pool::create(device, make_device_source(device), {})).value();
   std::vector<std::shared_ptr<Believes>> listeners;
@@ -109,8 +109,8 @@ TEST(PoolThreads, SubscribersComeAndGoWhileItGrows) {
   for (const auto& listener : listeners) EXPECT_EQ(listener->wrong(), 0);
 }
 
-// Field case A20: nothing is shared between holders of nothing.
-TEST(PoolThreads, ZeroBytesFromEverywhere) {
+// Field case A20: allocations of 0 bytes share no state.
+TEST(PoolThreads, ConcurrentAllocationsOfZeroBytes) {
   FakeDevice device;
   auto pool = std::move(Pool::create(device, make_device_source(device), {})).value();
   std::vector<std::thread> threads;

@@ -27,7 +27,7 @@ class SegmentAnnouncer::Slot {
   void close() {
     MutexLock lock(mutex_);
     closed_ = true;
-    // A listener may unsubscribe itself from within its own call; that call cannot be waited for.
+    // A listener may unsubscribe itself during its own call; that call is not waited for.
     while (static_cast<std::ptrdiff_t>(callers_.size()) !=
            std::count(callers_.begin(), callers_.end(), std::this_thread::get_id())) {
       changed_.wait(lock);
@@ -35,7 +35,7 @@ class SegmentAnnouncer::Slot {
   }
 
  private:
-  // Also when a foreign callback throws: close() would wait for ever.
+  // Needed also if a foreign callback throws; otherwise close() would block for ever.
   struct Leave {
     Slot& slot;
     ~Leave() {

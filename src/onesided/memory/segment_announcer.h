@@ -1,5 +1,6 @@
-// Whoever registers memory (the transfer engine, a user's library) must hear of each segment before the first
-// tensor in it and of its end before the memory goes back, and must be free to call anything meanwhile.
+// Notifies listeners of a pool's segments. Code that registers memory (the transfer engine, a user's library) must be
+// called before the first tensor of a segment is allocated and before the segment is freed, and may call any function
+// meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace onesided {
 
-// One segment as listeners see it. A value.
+// A segment as reported to listeners. A value.
 struct SegmentInfo {
   std::uint64_t address = 0;  // first aligned address; every block of the segment lies in [address, address + nbytes)
   std::uint64_t nbytes = 0;   // a multiple of the pool's alignment
@@ -21,16 +22,16 @@ struct SegmentInfo {
   Device* device = nullptr;
 };
 
-// Called from whichever thread grows or trims the pool, with no lock of the pool held: it may free, subscribe, and
-// allocate what the pool has free (within on_segment_added() the pool does not grow again: RESOURCE_EXHAUSTED). A
-// segment's `added` returns before any block of it is handed out, its `dropped` before the memory goes back to its
-// source; calls about different segments may run at the same time. None may throw.
+// Called on the thread that grows or trims the pool, without a lock of the pool: it may free, subscribe, and allocate
+// from the pool's free blocks (during on_segment_added() the pool does not grow again: RESOURCE_EXHAUSTED).
+// on_segment_added() returns before any block of the segment is allocated, on_segment_dropped() before its memory is
+// freed. Calls about different segments may run concurrently. None may throw.
 class SegmentListener {
  public:
   virtual ~SegmentListener() = default;
   virtual void on_segment_added(const SegmentInfo& segment) = 0;
-  // Asked before on_segment_dropped(). False, somebody still uses the memory: it stays, no block of it is handed out
-  // any more, and the pool asks again when it is trimmed the next time.
+  // Called before on_segment_dropped(). False: the memory is still in use. The segment then remains, no block of it is
+  // allocated any more, and the next trim asks again.
   virtual bool let_go(const SegmentInfo&) { return true; }
   virtual void on_segment_dropped(const SegmentInfo& segment) = 0;
 };
@@ -44,10 +45,10 @@ class SegmentAnnouncer {
   using Listeners = std::vector<std::shared_ptr<Slot>>;
 
   SubscriptionId subscribe(std::shared_ptr<SegmentListener> listener);
-  // When it returns the listener is not being called and never will be again, except by the calling thread itself
-  // further up its stack. Unknown ids are ignored.
+  // When it returns, the listener is not being called and is never called again, except by a call that is already on
+  // the calling thread's stack. Unknown ids are ignored.
   void unsubscribe(SubscriptionId id);
-  // Who is to hear of something that happens now.
+  // The listeners to notify of an event that happens now.
   Listeners listeners();
   Listeners listener(SubscriptionId id);
 

@@ -14,7 +14,7 @@
 namespace onesided {
 namespace {
 
-// A listener out of two functions.
+// A listener made of two functions.
 class Hears final : public SegmentListener {
  public:
   using Call = std::function<void(const SegmentInfo&)>;
@@ -35,7 +35,7 @@ class AnnouncementTest : public testing::Test {
   std::unique_ptr<Pool> pool_ = std::move(Pool::create(device_, make_device_source(device_), {})).value();
 };
 
-TEST_F(AnnouncementTest, AddedComesBeforeTheBlockAndDroppedBeforeTheMemoryGoes) {
+TEST_F(AnnouncementTest, AddedIsReportedBeforeTheFirstBlockAndDroppedBeforeTheFree) {
   std::uint64_t used_when_added = 0;
   std::uint64_t used_when_dropped = 0;
   std::int64_t allocated_when_added = -1;
@@ -56,7 +56,7 @@ TEST_F(AnnouncementTest, AddedComesBeforeTheBlockAndDroppedBeforeTheMemoryGoes) 
   EXPECT_EQ(device_.used_bytes(), 0u);
 }
 
-TEST_F(AnnouncementTest, ALateSubscriberHearsOfWhatIsThereOnce) {
+TEST_F(AnnouncementTest, ALateSubscriberIsNotifiedOfEachSegmentOnce) {
   ASSERT_TRUE(pool_->allocate(4 * kMiB).ok());
   std::multiset<std::uint64_t> heard;
   pool_->subscribe(std::make_shared<Hears>([&](const SegmentInfo& segment) { heard.insert(segment.address); }));
@@ -76,7 +76,7 @@ TEST_F(AnnouncementTest, ACallbackMayUseThePoolAndUnsubscribeItself) {
   }));
   ASSERT_TRUE(pool_->allocate(64 * kMiB).ok());
   ASSERT_TRUE(pool_->allocate(256 * kMiB).ok());
-  EXPECT_EQ(calls, 2) << "what was there, and one more; none after it had unsubscribed";
+  EXPECT_EQ(calls, 2) << "the existing segments, and one more; none after it had unsubscribed";
 }
 
 TEST_F(AnnouncementTest, ThePoolDoesNotGrowForACallbackAboutItsGrowth) {
@@ -111,7 +111,7 @@ TEST_F(AnnouncementTest, UnsubscribeWaitsForACallOnAnotherThread) {
   opens.join();
 }
 
-// Lets segments go when it is told to.
+// Releases segments when the test allows it.
 class Holds final : public SegmentListener {
  public:
   void on_segment_added(const SegmentInfo&) override {}
@@ -125,7 +125,7 @@ class Holds final : public SegmentListener {
   int dropped = 0;
 };
 
-TEST_F(AnnouncementTest, WhatAListenerDoesNotLetGoStaysAndIsNotUsed) {
+TEST_F(AnnouncementTest, ASegmentThatAListenerUsesRemainsAndIsNotReused) {
   auto holds = std::make_shared<Holds>();
   auto other = std::make_shared<Holds>();
   other->willing = true;
@@ -136,16 +136,16 @@ TEST_F(AnnouncementTest, WhatAListenerDoesNotLetGoStaysAndIsNotUsed) {
   EXPECT_EQ(pool_->trim(), 0u);
   EXPECT_EQ(device_.used_bytes(), 4 * kMiB);
   EXPECT_EQ(pool_->stats().reserved_bytes.current, 4 * kMiB);
-  EXPECT_EQ(other->dropped, 0) << "nobody hears of an end that does not come";
-  EXPECT_NE(pool_->allocate(4 * kMiB).value().address, block) << "somebody still uses that memory";
+  EXPECT_EQ(other->dropped, 0) << "listeners must not be notified of a segment that is not dropped";
+  EXPECT_NE(pool_->allocate(4 * kMiB).value().address, block) << "that memory is still in use";
   holds->willing = true;
   EXPECT_EQ(pool_->trim(), 4 * kMiB);
   EXPECT_EQ(holds->asked, 2);
   EXPECT_EQ(holds->dropped + other->dropped, 2);
 }
 
-TEST_F(AnnouncementTest, ASegmentIsNotDroppedWhileASubscriberIsToldOfIt) {
-  // T0: subscribe, replaying S | T1: trim -> S stays until T0 has told of it
+TEST_F(AnnouncementTest, ASegmentIsNotDroppedDuringItsReplay) {
+  // T0: subscribe, replaying S | T1: trim -> S remains until T0 has notified
   ASSERT_TRUE(pool_->free(pool_->allocate(2 * kMiB).value().address).ok());
   bool trimmed_meanwhile = true;
   pool_->subscribe(std::make_shared<Hears>(

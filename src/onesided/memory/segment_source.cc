@@ -20,7 +20,8 @@ class DeviceSource : public SegmentSource {
   }
   std::uint64_t natural_alignment() const override { return granule_bytes(); }
   bool honours_alignment() const override { return device_.mem_type() == MemType::kHost; }
-  // Nobody reads past the end of host memory, and an NPU's device keeps what its kernels read (AclDevice::allocate).
+  // Nothing reads past the end of host memory, and an NPU's device keeps the bytes that its kernels read
+  // (AclDevice::allocate).
   std::uint64_t guard_bytes() const override { return 0; }
   Result<void*> allocate(std::uint64_t nbytes, std::uint64_t alignment, Stream) override {
     return device_.allocate(nbytes, alignment);
@@ -36,24 +37,25 @@ class PrefaultedSource final : public DeviceSource {
   explicit PrefaultedSource(Device& device) : DeviceSource(device), device_(device) {}
 
   Result<void*> allocate(std::uint64_t nbytes, std::uint64_t alignment, Stream stream) override {
-    // All of it is touched at once; what is not there would end in a signal.
+    // All pages are touched immediately; a page that is not available would raise a signal.
     ONESIDED_TRY_ASSIGN(now, device_.memory_info());
     if (nbytes > now.free_bytes) {
-      return Error{Status::kResourceExhausted,
-                   fmt::format("{} bytes asked, {} of this machine's memory are available", nbytes, now.free_bytes)};
+      return Error{
+          Status::kResourceExhausted,
+          fmt::format("{} bytes requested, {} bytes of this machine's memory are available", nbytes, now.free_bytes)};
     }
     ONESIDED_TRY_ASSIGN(base, DeviceSource::allocate(nbytes, alignment, stream));
 #ifdef MADV_POPULATE_WRITE
     if (::madvise(base, nbytes, MADV_POPULATE_WRITE) == 0) return base;
     if (errno != EINVAL) {
-      // Touching what the kernel would not give ends in a signal.
+      // Touching pages that the kernel cannot provide would raise a signal.
       const Error error{Status::kResourceExhausted,
                         fmt::format("no pages for {} bytes of host memory: {}", nbytes, std::strerror(errno))};
       if (const auto returned = DeviceSource::free(base, nbytes, stream); !returned.ok()) return returned.error();
       return error;
     }
 #endif
-    // An older kernel: touch one byte of each page. Nobody else knows the memory yet.
+    // On an older kernel one byte of each page is touched. No other thread uses the memory yet.
     for (std::uint64_t offset = 0; offset < nbytes; offset += 4096) static_cast<volatile char*>(base)[offset] = 0;
     return base;
   }

@@ -1,5 +1,5 @@
-// Memory that the host cannot touch is copied through its device; where neither side of a copy can be touched, the
-// bytes go through a buffer of ours.
+// Copies of memory that the host cannot access, through its device. If the host can access neither side, the bytes go
+// through a bounce buffer.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace onesided {
 
-// [to, to + nbytes) on `to_device` from [from, from + nbytes) on `from_device`; a null device is memory that the host
-// can touch. Blocks until the bytes are there.
+// Copies [from, from + nbytes) on `from_device` to [to, to + nbytes) on `to_device`; a null device means memory that
+// the host can access. Blocks until the copy is complete.
 Result<void> copy_between(Device* to_device, std::uint64_t to, Device* from_device, std::uint64_t from,
                           std::uint64_t nbytes);
 

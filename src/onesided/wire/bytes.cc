@@ -54,10 +54,10 @@ void ByteReader::fail(const char* what) {
 
 Result<void> ByteReader::finish(const char* message) const {
   if (failed_ != nullptr) {
-    return Error(Status::kParamInvalid, fmt::format("{}: field '{}' is cut short or out of range", message, failed_));
+    return Error(Status::kParamInvalid, fmt::format("{}: field '{}' is truncated or out of range", message, failed_));
   }
   if (!bytes_.empty())
-    return Error(Status::kParamInvalid, fmt::format("{}: {} bytes too many", message, bytes_.size()));
+    return Error(Status::kParamInvalid, fmt::format("{}: {} bytes more than expected", message, bytes_.size()));
   return {};
 }
 

@@ -1,5 +1,5 @@
-// Every message is written and read by the same two small classes, so that no decoder ever reads past its input,
-// trusts a count, or depends on the processor's byte order.
+// The writer and the reader of all messages. With them no decoder reads past its input, trusts a count, or depends on
+// the processor's byte order.
 #pragma once
 
 #include <algorithm>
@@ -45,8 +45,9 @@ class ByteWriter {
   std::vector<std::uint8_t> bytes_;
 };
 
-// Reads what ByteWriter wrote. After the first read past the end, or fail(), everything reads as zero and finish() says
-// what was wrong: decoders check once, at the end and before they allocate. A value; the bytes must outlive it.
+// Reads the output of ByteWriter. After the first read past the end, or after fail(), all values read as zero and
+// finish() returns the error: a decoder checks once, at the end and before it allocates. A value; the bytes must
+// outlive it.
 class ByteReader {
  public:
   explicit ByteReader(ByteSpan bytes) : bytes_(bytes) {}
@@ -61,7 +62,7 @@ class ByteReader {
     if (value > 1) fail(what);
     return value == 1;
   }
-  // Only the shortest spelling of a value is accepted.
+  // Only the shortest encoding of a value is accepted.
   std::uint64_t varint(const char* what);
   ByteSpan raw(std::size_t nbytes, const char* what);
   template <std::size_t N>
@@ -72,15 +73,15 @@ class ByteReader {
     return out;
   }
   std::string string(std::size_t max_bytes, const char* what);
-  // A count of elements of at least min_bytes each: fails when they cannot be in what is left, so a vector may be
-  // reserved for the answer.
+  // A count of elements of at least min_bytes each. Fails if the remaining bytes cannot contain them, so a vector of
+  // this size may be reserved.
   std::size_t count(std::size_t min_bytes, const char* what);
 
   std::size_t left() const { return bytes_.size(); }
   bool failed() const { return failed_ != nullptr; }
-  // The first failure stands. `what` must be a literal.
+  // Only the first failure is kept. `what` must be a literal.
   void fail(const char* what);
-  // Nothing failed and nothing is left. PARAM_INVALID naming `message` and the field.
+  // Success if nothing failed and no bytes are left. PARAM_INVALID otherwise, with `message` and the field.
   Result<void> finish(const char* message) const;
 
  private:

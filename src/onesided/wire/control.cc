@@ -8,7 +8,8 @@
 namespace onesided {
 namespace {
 
-// The type byte of a message is its place in ControlMessage plus one; places are never reused, new types go last.
+// The type byte of a message is its index in ControlMessage plus one. An index is never reused; new types are added at
+// the end.
 constexpr std::string_view kNames[] = {"TableOffer", "RegionUpdate", "TableRequest", "TableSynced",
                                        "Notify",     "NotifyAck",    "Bye",          "Heartbeat"};
 static_assert(std::size(kNames) == std::variant_size_v<ControlMessage>);

@@ -1,5 +1,5 @@
-// Everything two engines say to each other on their control connection, as plain values with one codec. The format
-// is docs/wire_format.md; the decoder is total: any byte string becomes a message or an error.
+// The messages of a control connection, as plain values with one codec. The format is in docs/wire_format.md. The
+// decoder is total: any byte string becomes a message or an error.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace onesided {
 
-// Owner -> peer, after it was accepted on this host: attached descriptors are [region table memfd] and, when the table
+// Owner -> peer, after it was accepted on this host: attached descriptors are [region table memfd] and, if the table
 // has a separate lease page, [lease memfd]. The peer uses lease slot `lease_slot`.
 struct TableOffer {
   std::uint64_t table_bytes = 0;
@@ -22,8 +22,8 @@ struct TableOffer {
   friend bool operator==(const TableOffer&, const TableOffer&) = default;
 };
 
-// Owner -> peer: what changed in the region table. `epoch` grows by one with each message; with `complete`, which comes
-// once, the peer knows all there is. Over Unix sockets the descriptors of `file_ids` are attached, in that order.
+// Owner -> peer: changes of the region table. `epoch` grows by one with each message. `complete` is sent once, when the
+// peer has the whole table. Over Unix sockets the descriptors of `file_ids` are attached, in that order.
 struct RegionUpdate {
   std::uint64_t epoch = 0;
   bool complete = false;
@@ -33,8 +33,8 @@ struct RegionUpdate {
   friend bool operator==(const RegionUpdate&, const RegionUpdate&) = default;
 };
 
-// Peer -> owner: is there anything that I was not told? TableSynced comes after it. Of several requests that wait, the
-// newest is answered for all.
+// Peer -> owner: asks for all changes not yet sent. TableSynced follows them. If several requests are pending, the
+// answer to the newest counts for all.
 struct TableRequest {
   std::uint64_t tag = 0;
   friend bool operator==(const TableRequest&, const TableRequest&) = default;
@@ -44,8 +44,8 @@ struct TableSynced {
   friend bool operator==(const TableSynced&, const TableSynced&) = default;
 };
 
-// A notification; `sequence` counts from 1 in each direction of a session. The ack says that it (and all before it) was
-// queued for the receiver's get_notifies(), or why not.
+// A notification; `sequence` counts from 1 in each direction of a session. The acknowledgement says that it (and all
+// before it) was queued for the receiver's get_notifies(), or the reason why not.
 struct Notify {
   std::uint64_t sequence = 0;
   std::string name;
@@ -58,14 +58,15 @@ struct NotifyAck {
   friend bool operator==(const NotifyAck&, const NotifyAck&) = default;
 };
 
-// Both ways: I close this session on purpose, and why. Nothing follows. Session::close() sends it.
+// Both directions: the sender closes this session intentionally, with the reason. No message follows. Session::close()
+// sends it.
 struct Bye {
   Status status = Status::kSuccess;
   std::string text;
   friend bool operator==(const Bye&, const Bye&) = default;
 };
 
-// Sign of life over TCP; the session itself sends and swallows it.
+// Heartbeat over TCP; the session itself sends and consumes it.
 struct Heartbeat {
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
@@ -73,14 +74,14 @@ struct Heartbeat {
 using ControlMessage =
     std::variant<TableOffer, RegionUpdate, TableRequest, TableSynced, Notify, NotifyAck, Bye, Heartbeat>;
 
-// Limits a sender must keep (send() answers PARAM_INVALID beyond them) and a receiver enforces.
+// Limits of a message. send() returns PARAM_INVALID beyond them, and the receiver enforces them.
 inline constexpr std::uint64_t kMaxNotifyBytes = 16ULL << 20;     // name + message
 inline constexpr std::uint64_t kMaxControlPayload = 32ULL << 20;  // one encoded message
 inline constexpr std::size_t kMaxAttachedFds = 64;                // descriptors on one message
 
 // The payload of one frame (type byte first), without the frame header.
 std::vector<std::uint8_t> encode_control(const ControlMessage& message);
-// PARAM_INVALID, naming the field, for anything that encode_control() would not have written.
+// PARAM_INVALID, with the field's name, for every input that encode_control() does not produce.
 Result<ControlMessage> decode_control(std::span<const std::uint8_t> payload);
 // "RegionUpdate", ...: for logs and errors.
 std::string_view control_message_name(const ControlMessage& message);

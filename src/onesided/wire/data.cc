@@ -7,7 +7,7 @@
 namespace onesided {
 namespace {
 
-// "OSQ1", "OSA1" as they lie on the wire.
+// "OSQ1", "OSA1" in the byte order of the wire.
 constexpr std::uint32_t kRequestMagic = 0x3151534f;
 constexpr std::uint32_t kReplyMagic = 0x3141534f;
 
@@ -80,7 +80,7 @@ Result<std::vector<DataItem>> decode_data_items(const DataRequestHead& head, std
     item.key = {in.u32("region index"), in.u32("region generation")};
     item.address = in.u64("address");
     item.nbytes = in.u64("length");
-    // Each below the limit, so that their sum cannot wrap.
+    // Each is below the limit, so that their sum cannot overflow.
     if (item.nbytes == 0 || item.nbytes > kMaxDataPayload || !checked_add(item.address, item.nbytes)) in.fail("length");
     sum += item.nbytes;
     items.push_back(item);

@@ -1,5 +1,5 @@
-// What crosses a data stream of the tcp transport. A request names ranges of the owner's registered memory; their
-// bytes follow it (WRITE) or its reply (READ), one after another, with nothing between them. docs/wire_format.md.
+// The messages of a data stream of the tcp transport. A request names ranges of the owner's registered memory; their
+// bytes follow the request (WRITE) or its reply (READ), one after another without separators. See docs/wire_format.md.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace onesided {
 
 enum class DataOp : std::uint8_t { kRead = 1, kWrite = 2 };
 
-// Limits of one request; a longer batch is many requests.
+// Limits of one request; a larger batch is sent as several requests.
 inline constexpr std::uint32_t kMaxDataItems = 512;
 inline constexpr std::uint64_t kMaxDataPayload = 4ULL << 20;
 
@@ -35,7 +35,7 @@ struct DataRequestHead {
   friend bool operator==(const DataRequestHead&, const DataRequestHead&) = default;
 };
 
-// One item that was refused; its bytes are left out of a READ's payload and thrown away from a WRITE's.
+// One refused item; its bytes are omitted from a READ's payload and discarded from a WRITE's.
 struct DataFailure {
   std::uint32_t item = 0;
   Status status = Status::kFailed;
@@ -50,8 +50,8 @@ struct DataReplyHead {
   friend bool operator==(const DataReplyHead&, const DataReplyHead&) = default;
 };
 
-// Only the first `good_bytes` of the payload are the region's; then its registration ended (`status`), and zeros fill
-// the announced length.
+// Only the first `good_bytes` bytes of the payload are the region's; then its registration ended (`status`), and zeros
+// fill the announced length.
 struct DataReplyTail {
   std::uint64_t good_bytes = 0;
   Status status = Status::kSuccess;
@@ -68,9 +68,9 @@ void encode_data_request(ByteWriter& out, DataOp op, std::uint64_t id, std::span
 void encode_data_reply(ByteWriter& out, const DataReplyHead& head, std::span<const DataFailure> failures);
 void encode_data_tail(ByteWriter& out, const DataReplyTail& tail);
 
-// Each takes exactly the bytes of its part. PARAM_INVALID: not what the encoder writes.
+// Each takes exactly the bytes of its part. PARAM_INVALID: the bytes are not the encoder's output.
 Result<DataRequestHead> decode_data_request_head(std::span<const std::uint8_t> bytes);
-// The items of a request whose head was decoded: lengths > 0, sums that do not wrap and make up payload_bytes.
+// The items of a request with this decoded head: lengths > 0, sums that do not overflow and equal payload_bytes.
 Result<std::vector<DataItem>> decode_data_items(const DataRequestHead& head, std::span<const std::uint8_t> bytes);
 Result<DataReplyHead> decode_data_reply_head(std::span<const std::uint8_t> bytes);
 // `items` of the request.

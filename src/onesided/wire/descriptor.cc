@@ -43,16 +43,16 @@ Result<Description> decode_description(std::span<const std::uint8_t> blob) {
   ByteReader in(blob);
   const auto magic = in.raw(sizeof kMagic, "magic");
   if (!std::ranges::equal(magic, kMagic))
-    return Error(Status::kParamInvalid, "these bytes were not made by describe() (they do not begin with 'OSRD')");
+    return Error(Status::kParamInvalid, "these bytes are not the result of describe() (they do not begin with 'OSRD')");
   const auto version = in.u16("version");
   if (!in.failed() && version != kProtocolVersion) {
-    return Error(Status::kUnsupported, fmt::format("description: made by version {}, this engine reads version {}",
+    return Error(Status::kUnsupported, fmt::format("description: made by version {}; this engine reads version {}",
                                                    version, kProtocolVersion));
   }
-  if (in.failed() || in.left() < kChecksumBytes) return Error(Status::kParamInvalid, "description: cut short");
+  if (in.failed() || in.left() < kChecksumBytes) return Error(Status::kParamInvalid, "description: truncated");
   ByteReader tail(blob.last(kChecksumBytes));
   if (tail.u64("checksum") != checksum(blob.first(blob.size() - kChecksumBytes)))
-    return Error(Status::kParamInvalid, "description: cut short or damaged (its checksum does not fit)");
+    return Error(Status::kParamInvalid, "description: truncated or damaged (its checksum does not match)");
   Description out;
   out.instance.bytes = in.array<16>("instance");
   out.engine_id = in.string(kMaxEngineIdBytes, "engine_id");

@@ -1,6 +1,6 @@
-// Describe() turns pieces of registered memory into bytes that travel through anybody's hands (a queue, a file, an
-// object store) and import_desc() reads them somewhere else. They name the engine instance and the registrations, so
-// that memory that was replaced meanwhile is found out.
+// Descriptions of registered memory: describe() encodes ranges as bytes that any channel can carry (a queue, a file, an
+// object store), and import_desc() decodes them in another process. They name the engine instance and the
+// registrations, so that memory that was replaced meanwhile is detected.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace onesided {
 struct DescribedItem {
   RegionKey key;
   std::uint64_t address = 0;  // in the owner's process
-  std::uint64_t nbytes = 0;   // > 0; address + nbytes does not wrap
+  std::uint64_t nbytes = 0;   // > 0; address + nbytes does not overflow
   bool device = false;
   friend bool operator==(const DescribedItem&, const DescribedItem&) = default;
 };
 
-// What describe() gives out. A value.
+// The content of a description. A value.
 struct Description {
   std::string engine_id;
   InstanceId instance;
@@ -33,10 +33,10 @@ struct Description {
 
 inline constexpr std::size_t kDescribedItemBytes = 25;
 
-// A head of about 60 bytes and kDescribedItemBytes an item, with a checksum against accidents (not against forgery: the
-// owner checks every access against its own table).
+// A head of about 60 bytes and kDescribedItemBytes per item, with a checksum against accidental damage (not against
+// forgery: the owner checks every access against its own table).
 std::vector<std::uint8_t> encode_description(const Description& description);
-// PARAM_INVALID: not such bytes, damaged, or cut short. UNSUPPORTED: of another version, both are named.
+// PARAM_INVALID: not a description, damaged, or truncated. UNSUPPORTED: another version; both are named.
 Result<Description> decode_description(std::span<const std::uint8_t> blob);
 
 }  // namespace onesided

@@ -31,7 +31,7 @@ Result<FrameHeader> decode_frame_header(std::span<const std::uint8_t, kFrameHead
   if (!ours) return Error(Status::kParamInvalid, "not a frame of this protocol (it does not begin with 'OS')");
   const auto version = in.u8("version");
   if (version != kProtocolVersion) {
-    return Error(Status::kUnsupported, fmt::format("the peer speaks protocol version {}, this engine version {}; "
+    return Error(Status::kUnsupported, fmt::format("the peer has protocol version {}, this engine version {}; "
                                                    "use the same release on both sides",
                                                    version, kProtocolVersion));
   }
@@ -52,7 +52,7 @@ Result<FrameHeader> decode_frame_header(std::span<const std::uint8_t, kFrameHead
     return Error(Status::kParamInvalid, fmt::format("frame: {} attached descriptors", header.fds));
   if (header.payload_bytes > limit) {
     return Error(Status::kParamInvalid,
-                 fmt::format("frame: {} bytes of payload, more than {}", header.payload_bytes, limit));
+                 fmt::format("frame: {} bytes of payload; the limit is {}", header.payload_bytes, limit));
   }
   return header;
 }

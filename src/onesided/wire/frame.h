@@ -1,5 +1,5 @@
-// A control connection is a row of frames. The header is the one thing that all versions of the protocol share, so
-// that two of them can at least tell each other apart.
+// Frames, the units of a control connection. Their header is the same in all versions of the protocol, so that two
+// versions can recognise each other.
 #pragma once
 
 #include <array>
@@ -22,11 +22,12 @@ struct FrameHeader {
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 12;
-// Before a peer has proved who it is, nothing longer is even read.
+// Limit before a peer is authenticated; longer payloads are not read.
 inline constexpr std::uint32_t kMaxHandshakePayload = 8 * 1024;
 
 std::array<std::uint8_t, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header);
-// UNSUPPORTED naming both versions; PARAM_INVALID for what is not ours, or over the limits of its kind.
+// UNSUPPORTED: another version; both are named. PARAM_INVALID: not a frame of this protocol, or over the limits of its
+// kind.
 Result<FrameHeader> decode_frame_header(std::span<const std::uint8_t, kFrameHeaderBytes> bytes);
 
 }  // namespace onesided

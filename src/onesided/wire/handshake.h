@@ -1,5 +1,5 @@
-// The messages by which a connection proves who is at its other end. A handshake frame holds one of them. Proofs
-// are MACs over everything said before, so the codec can also give the bytes that a proof covers.
+// The messages that authenticate a connection. A handshake frame contains one of them. Proofs are MACs over all earlier
+// messages, so the codec also returns the bytes that a proof covers.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ using Nonce = std::array<std::uint8_t, 32>;
 using Proof = std::array<std::uint8_t, 32>;
 using SessionToken = std::array<std::uint8_t, 16>;
 
-// Listener -> dialer, first on every connection. Says nothing about memory or addresses.
+// Listener -> dialer, first on every connection. Contains nothing about memory or addresses.
 struct Greeting {
   InstanceId instance;
   Nonce nonce{};
@@ -66,10 +66,11 @@ struct StreamAccept {
 
 using HandshakeMessage = std::variant<Greeting, ClientHello, ServerHello, Refusal, StreamOpen, StreamAccept>;
 
-// Always at most kMaxHandshakePayload bytes: over-long texts are cut, names have limits that create() checks.
+// Always at most kMaxHandshakePayload bytes: longer texts are truncated, and create() checks the limits of names.
 std::vector<std::uint8_t> encode_handshake(const HandshakeMessage& message);
 Result<HandshakeMessage> decode_handshake(std::span<const std::uint8_t> payload);
-// What the proof in an encoded ClientHello, ServerHello, StreamOpen or StreamAccept speaks for: all but the proof.
+// The part of an encoded ClientHello, ServerHello, StreamOpen or StreamAccept that its proof covers: all bytes except
+// the proof.
 std::span<const std::uint8_t> proven_part(std::span<const std::uint8_t> encoded);
 
 inline constexpr std::size_t kMaxEngineIdBytes = 512;

@@ -18,7 +18,7 @@ std::uint64_t inode_of(const char* path) {
   return ::stat(path, &info) == 0 ? info.st_ino : 0;
 }
 
-// "7c1ce4a5-....": 32 hex digits with dashes. Zeros where it cannot be read.
+// "7c1ce4a5-....": 32 hex digits with dashes. Zeros if it cannot be read.
 std::array<std::uint8_t, 16> read_boot_id() {
   std::array<std::uint8_t, 16> id{};
   std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re");

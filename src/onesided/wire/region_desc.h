@@ -1,5 +1,5 @@
-// What a peer must know of a registered range before it may touch it: which one (index and generation), where,
-// what kind of memory, and for the shm transport in which files the bytes live.
+// The description of a registered range for peers: its key (index and generation), address and kind of memory, and for
+// the shm transport the files that contain the bytes.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,11 @@
 
 namespace onesided {
 
-// Names one registration of one engine instance for ever: an index is used again, a pair never. A value.
+// Permanently identifies one registration of one engine instance: an index is reused, a pair of index and generation
+// never. A value.
 struct RegionKey {
   std::uint32_t index = 0;
-  std::uint32_t generation = 0;  // 0 names nothing
+  std::uint32_t generation = 0;  // 0: no registration
   friend auto operator<=>(const RegionKey&, const RegionKey&) = default;
 };
 
@@ -27,10 +28,10 @@ struct FilePiece {
 struct RegionDesc {
   RegionKey key;
   std::uint64_t address = 0;      // in the owner's process
-  std::uint64_t nbytes = 0;       // > 0; address + nbytes does not wrap (the decoder refuses it)
+  std::uint64_t nbytes = 0;       // > 0; address + nbytes does not overflow (the decoder refuses it)
   bool device = false;            // MemType::kDevice
-  bool host_accessible = true;    // the owner's processor can touch it through `address`
-  std::vector<FilePiece> pieces;  // empty: not mappable by others
+  bool host_accessible = true;    // the owner's processor can access it at `address`
+  std::vector<FilePiece> pieces;  // empty: other processes cannot map it
   friend bool operator==(const RegionDesc&, const RegionDesc&) = default;
 };
 

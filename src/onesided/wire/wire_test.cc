@@ -70,7 +70,7 @@ std::vector<HandshakeMessage> all_handshake_messages() {
           StreamAccept{nonce}};
 }
 
-// Every strict prefix and every longer string must be refused, and single changed bytes must give either.
+// Every strict prefix and every longer string must be refused. A single changed byte must give a message or an error.
 template <typename Decode>
 void torture(const Encoded& good, Decode decode) {
   for (std::size_t size = 0; size < good.size(); ++size)
@@ -102,7 +102,7 @@ TEST(Bytes, VarintsHaveOneSpelling) {
   }
 }
 
-TEST(Bytes, CountsThatCannotBeTrueAreRefusedBeforeAnybodyAllocates) {
+TEST(Bytes, ImpossibleCountsAreRefusedBeforeAllocation) {
   ByteWriter out;
   out.u32(0xffffffff);
   out.u64(0);
@@ -111,7 +111,7 @@ TEST(Bytes, CountsThatCannotBeTrueAreRefusedBeforeAnybodyAllocates) {
   EXPECT_THAT(in.finish("Message").error().text(), ::testing::HasSubstr("items"));
 }
 
-TEST(Control, EveryMessageSurvivesTheWire) {
+TEST(Control, EveryMessageRoundTrips) {
   for (const auto& message : all_control_messages()) {
     const auto encoded = encode_control(message);
     const auto decoded = decode_control(encoded);
@@ -122,7 +122,7 @@ TEST(Control, EveryMessageSurvivesTheWire) {
   EXPECT_EQ(all_control_messages().size(), std::variant_size_v<ControlMessage>);
 }
 
-TEST(Control, LyingRegionsAreRefused) {
+TEST(Control, FalseRegionsAreRefused) {
   const auto refused = [](auto change) {
     RegionUpdate update;
     update.added = {some_region()};
@@ -139,7 +139,7 @@ TEST(Control, LyingRegionsAreRefused) {
   EXPECT_TRUE(refused([](RegionUpdate& u) { u.file_ids.assign(kMaxAttachedFds + 1, 1); }));
 }
 
-TEST(Handshake, EveryMessageSurvivesTheWireAndFitsItsFrame) {
+TEST(Handshake, EveryMessageRoundTripsAndFitsItsFrame) {
   for (const auto& message : all_handshake_messages()) {
     const auto encoded = encode_handshake(message);
     const auto decoded = decode_handshake(encoded);
@@ -152,7 +152,7 @@ TEST(Handshake, EveryMessageSurvivesTheWireAndFitsItsFrame) {
   EXPECT_LE(encode_handshake(Refusal{Status::kFailed, std::string(100'000, 'x')}).size(), kMaxHandshakePayload);
 }
 
-TEST(Frame, HeadersSurviveAndLimitsHold) {
+TEST(Frame, HeadersRoundTripAndLimitsHold) {
   const FrameHeader header{FrameKind::kControl, 64, kMaxControlPayload};
   EXPECT_EQ(*decode_frame_header(encode_frame_header(header)), header);
   const auto status = [](std::size_t place, std::uint8_t value) {
@@ -172,7 +172,7 @@ TEST(Frame, HeadersSurviveAndLimitsHold) {
   EXPECT_THAT(decode_frame_header(other).error().text(), ::testing::HasSubstr("version 9"));
 }
 
-TEST(Descriptor, SurvivesAndIsSmall) {
+TEST(Descriptor, RoundTripsAndIsSmall) {
   Description description{"127.0.0.1:5000", InstanceId::random(), {}};
   for (std::uint32_t i = 0; i < 1000; ++i)
     description.items.push_back({{i, i + 1}, 4096ULL * (i + 1), 1 + i, i % 2 == 0});

@@ -23,7 +23,7 @@ std::uint64_t AclDevice::page_bytes() const { return 4 * kKiB; }
 std::uint64_t AclDevice::registration_alignment() const { return kAscendPageBytes; }
 
 Result<void*> AclDevice::allocate(std::uint64_t nbytes, std::uint64_t /*alignment*/) {
-  if (nbytes == 0) return Error{Status::kParamInvalid, fmt::format("{}: 0 bytes asked", name_)};
+  if (nbytes == 0) return Error{Status::kParamInvalid, fmt::format("{}: 0 bytes requested", name_)};
   ONESIDED_TRY_ASSIGN(current, acl::CurrentDevice::enter(runtime_, device_id_));
   void* base = nullptr;
   const acl::Code code = runtime_.malloc(&base, nbytes, acl::kMallocHugeOnly);
@@ -157,7 +157,7 @@ Result<PointerInfo> AclDevice::inspect(const void* address) {
 bool acl_runtime_loaded() { return acl::loaded_runtime() != nullptr; }
 
 Result<Device*> acl_device(int device_id) {
-  // Never destroyed: device memory may be given back while statics die.
+  // Never destroyed, because device memory may be freed while static objects are destroyed.
   static auto* mutex = new Mutex;
   static auto* devices = new std::map<int, std::unique_ptr<AclDevice>>;
   MutexLock lock(*mutex);

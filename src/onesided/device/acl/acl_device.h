@@ -1,5 +1,5 @@
-// One NPU behind the Device interface. Same code on real hardware and on the simulated runtime; the only
-// difference is what the simulator offers on top (a file behind the memory, host access).
+// An NPU as a Device. The same code runs on real hardware and on the simulated runtime; the only difference is what the
+// simulator offers in addition (a file behind the memory, host access).
 #pragma once
 
 #include <string>
@@ -22,8 +22,8 @@ class AclDevice final : public Device {
   std::uint64_t registration_alignment() const override;
   bool host_accessible() const override { return runtime_.sim_export != nullptr; }
 
-  // Huge pages, aligned to 2 MiB; the runtime takes no wish for more. It keeps 32 readable bytes after the range by
-  // itself (aclrtMalloc's documentation), for kernels that read past the end.
+  // Allocates huge pages, aligned to 2 MiB; the runtime has no parameter for a larger alignment. It keeps 32 readable
+  // bytes after the range itself (aclrtMalloc's documentation), for kernels that read past the end.
   Result<void*> allocate(std::uint64_t nbytes, std::uint64_t alignment) override;
   Result<void> free(void* base, std::uint64_t nbytes) override;
   Result<MemoryInfo> memory_info() override;

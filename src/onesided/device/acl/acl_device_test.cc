@@ -13,7 +13,7 @@
 namespace onesided {
 namespace {
 
-// A runtime of a few functions: what AclDevice must do to its caller's thread and with the codes it gets back.
+// A runtime of a few functions, to test AclDevice's handling of its caller's thread and of error codes.
 thread_local int current_device = -1;
 int events_alive = 0;
 int event_status = 0;
@@ -89,14 +89,14 @@ TEST(AclDevice, LeavesTheThreadsDeviceAsItWas) {
   EXPECT_TRUE(device.free(base, 4 * kMiB).ok());
   EXPECT_EQ(current_device, 1);
   std::thread([&] {
-    // A thread that never chose a device keeps ours: the runtime knows no way back to "none".
+    // A thread that never chose a device keeps this one, because the runtime has no call to set none.
     void* again = device.allocate(4 * kMiB, 2 * kMiB).value();
     EXPECT_EQ(current_device, 1);
     EXPECT_TRUE(device.free(again, 4 * kMiB).ok());
   }).join();
 }
 
-TEST(AclDevice, TellsExhaustionFromFailureInTheRuntimesWords) {
+TEST(AclDevice, ReportsExhaustionAndFailuresWithTheRuntimesMessage) {
   AclDevice device(small_runtime(), 1);
   current_device = 1;
   const auto exhausted = device.allocate(2 * kGiB, 2 * kMiB);
@@ -129,7 +129,7 @@ TEST(AclDevice, OnlyTheSimulatedRuntimeExports) {
   EXPECT_EQ(real.inspect(&real).status(), Status::kUnsupported);
 }
 
-TEST(AclFactory, SaysSoWhereNoRuntimeIsLoaded) {
+TEST(AclFactory, ReportsThatNoRuntimeIsLoaded) {
   EXPECT_FALSE(acl_runtime_loaded());
   const auto device = acl_device(0);
   EXPECT_EQ(device.status(), Status::kNotFound);

@@ -9,7 +9,7 @@
 namespace onesided::acl {
 namespace {
 
-// Collects the names that were missing, so that one message tells all of them.
+// Collects the missing names, so that one message lists all of them.
 class Lookup {
  public:
   explicit Lookup(void* library) : library_(library) {}
@@ -87,7 +87,7 @@ Result<CurrentDevice> CurrentDevice::enter(const RuntimeFunctions& runtime, int 
 }
 
 CurrentDevice::~CurrentDevice() {
-  // The context was current a moment ago on this thread; nothing useful can be done where it is gone.
+  // The context was current on this thread before; if it was destroyed meanwhile, nothing useful can be done.
   if (restore_) (void)runtime_->set_current_context(restore_);
 }
 

@@ -1,5 +1,6 @@
-// The few functions of the Ascend runtime we call, looked up in the library that is already loaded. Declarations
-// are our own, from the public API's documentation: no vendor header is needed to build, and none is linked.
+// The functions of the Ascend runtime that onesided calls, looked up in the library that is already loaded. The
+// declarations were written from the public API's documentation: no vendor header is needed to build, and no vendor
+// library is linked.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@ struct PointerAttributes {
   int location = 0;
   std::uint32_t page_bytes = 0;
   std::uint32_t reserved[4] = {};
-  std::uint32_t slack[16] = {};  // a newer runtime may know a longer struct
+  std::uint32_t slack[16] = {};  // a newer runtime may have a longer struct
 };
 
 // Entry points of one loaded runtime. A value; valid until the process ends. The last block may be null.
@@ -50,7 +51,8 @@ struct RuntimeFunctions {
 
   const char* (*get_recent_error)() = nullptr;
   Code (*pointer_get_attributes)(const void*, PointerAttributes*) = nullptr;
-  // The simulated runtime's own: which file holds an address. Its presence means host code may touch device memory.
+  // A function of the simulated runtime only: the file that contains an address. If it is present, host code may access
+  // device memory.
   int (*sim_export)(const void*, int* borrowed_fd, std::uint64_t* file_offset, std::uint64_t* base,
                     std::uint64_t* nbytes) = nullptr;
 };
@@ -58,14 +60,14 @@ struct RuntimeFunctions {
 // A handle of the loaded libascendcl.so, or null. Never loads it.
 void* loaded_runtime();
 
-// NOT_FOUND: none is loaded. UNSUPPORTED: it lacks a function, which the text names.
+// NOT_FOUND: none is loaded. UNSUPPORTED: it lacks a function, named in the text.
 Result<RuntimeFunctions> look_up_runtime();
 
-// "aclrtMalloc(4096 bytes) failed with 207001: <the runtime's own words>", out of memory as RESOURCE_EXHAUSTED.
+// "aclrtMalloc(4096 bytes) failed with 207001: <the runtime's message>"; out of memory is RESOURCE_EXHAUSTED.
 Error runtime_error(const RuntimeFunctions& runtime, const std::string& call, Code code);
 
-// Makes a device this thread's current one for a scope and puts back what was. A thread that had none keeps the device:
-// the runtime has no call for "none". Confined to one thread.
+// Makes a device this thread's current one for a scope, then restores the previous one. A thread that had none keeps
+// the device, because the runtime has no call to set none. Confined to one thread.
 class CurrentDevice {
  public:
   static Result<CurrentDevice> enter(const RuntimeFunctions& runtime, int device_id);

@@ -20,15 +20,18 @@ std::uint64_t HostDevice::page_bytes() const {
 
 Result<void*> HostDevice::allocate(std::uint64_t nbytes, std::uint64_t alignment) {
   if (nbytes == 0 || !is_power_of_two(alignment)) {
-    return Error{Status::kParamInvalid,
-                 fmt::format("host memory: {} bytes at alignment {}: ask for at least 1 byte and a power of two",
-                             nbytes, alignment)};
+    return Error{
+        Status::kParamInvalid,
+        fmt::format(
+            "host memory: {} bytes at alignment {}: request at least 1 byte and an alignment that is a power of two",
+            nbytes, alignment)};
   }
   const auto mapped_bytes = align_up(nbytes, page_bytes());
-  // Neither overcommitted anonymous memory nor a sparse memfd refuses what can never be filled.
+  // Checked here, because neither overcommitted anonymous memory nor a sparse memfd refuses a size that can never be
+  // filled.
   if (!mapped_bytes || *mapped_bytes > host_total_bytes()) {
     return Error{Status::kResourceExhausted,
-                 fmt::format("{} bytes asked, this machine has {} bytes of memory", nbytes, host_total_bytes())};
+                 fmt::format("{} bytes requested, this machine has {} bytes of memory", nbytes, host_total_bytes())};
   }
   Fd file;
   if (kind_ == HostMemoryKind::kShared) {
@@ -51,7 +54,8 @@ Result<void> HostDevice::free(void* base, std::uint64_t nbytes) {
                    fmt::format("host memory: {} with {} bytes was not allocated here", base, nbytes)};
     }
     mapped_bytes = found->second.mapped_bytes;
-    // Forgotten before it is unmapped: the kernel may give the address to another thread's allocation at once.
+    // Removed before it is unmapped, because the kernel may give the address to another thread's allocation
+    // immediately.
     ranges_.erase(found);
   }
   unmap(base, mapped_bytes);
@@ -95,7 +99,7 @@ Result<PointerInfo> HostDevice::inspect(const void* address) {
   return Error{Status::kNotFound, fmt::format("{} was not allocated by this host device", address)};
 }
 
-// Never destroyed: memory handed out may be given back while statics die.
+// Never destroyed, because memory may be freed while static objects are destroyed.
 Device& anonymous_host_device() {
   static auto* device = new HostDevice(HostMemoryKind::kAnonymous);
   return *device;

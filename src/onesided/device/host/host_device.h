@@ -1,4 +1,4 @@
-// Host memory behind the Device interface, so that pools and engines treat it as they treat an NPU.
+// Host memory as a Device, so that pools and engines use it in the same way as an NPU.
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@ namespace onesided {
 
 enum class HostMemoryKind { kAnonymous, kShared };
 
-// Host memory. Internally synchronized. Streams are tags: host code has run when its call returns, so events are born
-// done.
+// Host memory. Internally synchronized. Streams are tags: host code has run when its call returns, so events are
+// complete when recorded.
 class HostDevice final : public Device {
  public:
   explicit HostDevice(HostMemoryKind kind) : kind_(kind) {}
@@ -42,7 +42,7 @@ class HostDevice final : public Device {
  private:
   struct Range {
     std::uint64_t mapped_bytes = 0;  // nbytes rounded up to the page
-    std::uint64_t nbytes = 0;        // as asked
+    std::uint64_t nbytes = 0;        // as requested
     Fd file;                         // valid for the shared kind
   };
 

@@ -28,7 +28,7 @@ TEST_P(HostDeviceOfKind, HonoursEveryAlignment) {
   }
 }
 
-TEST_P(HostDeviceOfKind, RefusesWhatCannotBe) {
+TEST_P(HostDeviceOfKind, RefusesInvalidRequests) {
   EXPECT_EQ(device_.allocate(0, 4096).status(), Status::kParamInvalid);
   EXPECT_EQ(device_.allocate(4096, 3000).status(), Status::kParamInvalid);
   EXPECT_EQ(device_.allocate(1ull << 60, 4096).status(), Status::kResourceExhausted);
@@ -60,7 +60,7 @@ TEST(SharedHostDevice, ExportsAFileThatHoldsTheSameBytesAndNeverShrinks) {
   EXPECT_STREQ(static_cast<char*>(elsewhere) + kMiB, "seen from elsewhere");
   EXPECT_NE(::ftruncate(exported->file.get(), kMiB), 0);
   EXPECT_TRUE(device.free(base, 3 * kMiB).ok());
-  // The exported file keeps the pages for whoever still maps them.
+  // The exported file keeps the pages for processes that still map them.
   EXPECT_STREQ(static_cast<char*>(elsewhere) + kMiB, "seen from elsewhere");
   ::munmap(elsewhere, 3 * kMiB);
   EXPECT_EQ(device.export_memory(base).status(), Status::kUnsupported);

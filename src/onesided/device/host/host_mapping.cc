@@ -22,7 +22,7 @@ Error out_of_memory(std::string_view what, std::uint64_t nbytes) {
 }  // namespace
 
 Result<void*> map_aligned(std::uint64_t nbytes, std::uint64_t alignment, const Fd& file) {
-  // Reserve enough to contain an aligned start, put the memory over it, give the rest back.
+  // Reserves enough to contain an aligned start, maps the memory there, and unmaps the rest.
   const auto reserved_bytes = checked_add(nbytes, alignment);
   if (!reserved_bytes)
     return Error{Status::kResourceExhausted, fmt::format("{} bytes do not fit an address space", nbytes)};
@@ -40,7 +40,7 @@ Result<void*> map_aligned(std::uint64_t nbytes, std::uint64_t alignment, const F
   }
   if (begin > start) ::munmap(reserved, begin - start);
   if (start + *reserved_bytes > end) ::munmap(reinterpret_cast<void*>(end), start + *reserved_bytes - end);
-  // A wish, not a need: fewer page faults and TLB misses where the kernel grants it.
+  // Optional: fewer page faults and TLB misses if the kernel grants huge pages.
   if (is_aligned(begin, 2 * kMiB) && nbytes >= 2 * kMiB) (void)::madvise(mapped, nbytes, MADV_HUGEPAGE);
   return mapped;
 }

@@ -13,13 +13,13 @@ namespace onesided::ascend {
 
 namespace {
 
-constexpr std::size_t kRequestMoves = 256;             // moves in one request: they share its fate
+constexpr std::size_t kRequestMoves = 256;             // moves in one request: they succeed or fail together
 constexpr std::uint64_t kRequestBytes = 256ULL << 20;  // and its bytes
-constexpr std::size_t kMaxRequests = 64;               // in flight towards one peer
+constexpr std::size_t kMaxRequests = 64;               // in flight to one peer
 constexpr std::int64_t kReconnectMs = 5000;
 constexpr std::int64_t kExplainMs = 50;
-constexpr std::int32_t kDisconnectMs = 50;  // cancel() promises an end within 100 ms
-// Pause between two looks at a request, from the first to the longest.
+constexpr std::int32_t kDisconnectMs = 50;  // cancel() guarantees an end within 100 ms
+// Pause between two polls of a request, from the first to the longest.
 constexpr auto kPauseMin = std::chrono::microseconds(2);
 constexpr auto kPauseMax = std::chrono::microseconds(1000);
 
@@ -40,7 +40,8 @@ Result<std::unique_ptr<AscendLink>> AscendLink::create(HixlClient& client, Segme
   try {
     link->thread_ = std::thread([raw = link.get()] { raw->work(); });
   } catch (const std::system_error& failure) {
-    return Error(Status::kResourceExhausted, fmt::format("ascend: no thread left for the link ({})", failure.what()));
+    return Error(Status::kResourceExhausted,
+                 fmt::format("ascend: cannot start the link's thread ({})", failure.what()));
   }
   return link;
 }
@@ -62,7 +63,7 @@ Result<void> AscendLink::connect(Deadline deadline) {
   ONESIDED_TRY_ASSIGN(offer, stream_.ask(deadline));
   auto connected = client_.connect(offer.hixl_engine, milliseconds_left(deadline));
   if (!connected && connected.status() == Status::kAlreadyConnected) {
-    // Left over from an engine that died without a word; its snapshot of the memory is as old.
+    // A connection of an earlier engine that ended without a disconnect; its snapshot of the memory is outdated.
     ONESIDED_TRY(client_.disconnect(offer.hixl_engine, kDisconnectMs));
     connected = client_.connect(offer.hixl_engine, milliseconds_left(deadline));
   }
@@ -73,7 +74,7 @@ Result<void> AscendLink::connect(Deadline deadline) {
 
 void AscendLink::disconnect() {
   if (offer_.hixl_engine.empty()) return;
-  // An error means that the peer is gone: nothing can move any more either way.
+  // An error means that the peer is lost: no byte can move any more in either case.
   (void)client_.disconnect(offer_.hixl_engine, kDisconnectMs);
   offer_ = Offer{};
 }
@@ -131,8 +132,8 @@ bool AscendLink::take_posted(bool may_sleep) {
   return !stopping;
 }
 
-// Ends jobs that were cancelled or are past their deadline. HIXL cannot call a request back: where one is on its way,
-// the connection goes, and with it the requests of all.
+// Ends jobs that were cancelled or whose deadline has passed. HIXL cannot cancel a request: if one is in flight, the
+// connection is closed, which ends the requests of all jobs.
 bool AscendLink::expire() {
   bool moved = false;
   for (const auto& job : jobs_) {
@@ -141,9 +142,11 @@ bool AscendLink::expire() {
     if (!job->cancelled) continue;
     moved = true;
     if (job->in_flight > 0)
-      tear_down(Error(Status::kFailed, fmt::format("the connection was given up, because HIXL cannot call back another "
-                                                   "transfer that ended early ({})",
-                                                   job->cancelled->to_string())));
+      tear_down(Error(
+          Status::kFailed,
+          fmt::format(
+              "the connection was closed, because another transfer ended early ({}) and HIXL cannot cancel a request",
+              job->cancelled->to_string())));
     job->next = job->batch->moves.size();
   }
   return moved;
@@ -178,7 +181,7 @@ bool AscendLink::submit() {
   return moved;
 }
 
-// False: not now, the connection must be made anew first and others still use the old one.
+// False: not now; HIXL must reconnect first, and other requests still use the old connection.
 Result<bool> AscendLink::submit_one(const std::shared_ptr<Job>& job) {
   ONESIDED_TRY_ASSIGN(known, reaches(*job));
   if (!known || offer_.hixl_engine.empty()) {
@@ -186,7 +189,8 @@ Result<bool> AscendLink::submit_one(const std::shared_ptr<Job>& job) {
     disconnect();
     ONESIDED_TRY(connect(std::min(job->batch->deadline, Deadline::after_ms(kReconnectMs))));
     ONESIDED_TRY_ASSIGN(known_now, reaches(*job));
-    if (!known_now) return Error(Status::kStale, "the peer has not registered this region with HIXL, or not any more");
+    if (!known_now)
+      return Error(Status::kStale, "the peer has not registered this region with HIXL, or has deregistered it");
   }
   const auto& moves = job->batch->moves;
   Request request{nullptr, job, job->next, 0};
@@ -228,7 +232,7 @@ bool AscendLink::poll() {
       explain_failure(request, status.error());
     } else {
       explain_failure(request, Error(Status::kFailed, *status == VendorTransferStatus::kTimeout
-                                                          ? "HIXL gave the request up (TIMEOUT)"
+                                                          ? "HIXL ended the request (TIMEOUT)"
                                                           : "HIXL could not move the bytes (FAILED)"));
     }
   }
@@ -262,7 +266,7 @@ void AscendLink::explain_failure(const Request& request, const Error& said) {
     if (!offer && offer.status() == Status::kPeerLost)
       batch.sink->failed(m, Error(Status::kPeerLost, said.text()));
     else if (offer && !std::binary_search(offer->regions.begin(), offer->regions.end(), key))
-      batch.sink->failed(m, Error(Status::kStale, "the peer took this region back: " + said.text()));
+      batch.sink->failed(m, Error(Status::kStale, "the peer deregistered this region: " + said.text()));
     else
       batch.sink->failed(m, said);
   }
@@ -276,12 +280,12 @@ void AscendLink::end(const std::shared_ptr<Job>& job, std::optional<Error> rest)
   job->batch->sink->finished(std::move(rest));
 }
 
-// After this nothing of this link moves: HIXL has let the connection go.
+// Afterwards no byte of this link moves: HIXL has closed the connection.
 void AscendLink::tear_down(const Error& why) {
   disconnect();
   for (const Request& request : requests_) {
     --request.job->in_flight;
-    // Moves of a cancelled job share the fate that finished() tells.
+    // Moves of a cancelled job are reported by finished().
     if (!request.job->cancelled) fail_moves(*request.job->batch, request.first, request.count, why);
   }
   requests_.clear();

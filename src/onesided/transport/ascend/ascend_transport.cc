@@ -1,5 +1,5 @@
-// What the engine asks of a transport, answered by HIXL: whom it reaches, a link to a peer, and for peers an offer
-// of what this engine's HIXL has registered.
+// The Transport interface over HIXL: which peers it reaches, links to peers, and for peers the offer of the memory that
+// this engine's HIXL has registered.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -30,8 +30,8 @@ using ascend::HixlLibrary;
 constexpr int kPortAttempts = 16;
 constexpr std::int64_t kOfferMs = 5000;
 
-// HIXL must be told a port to listen on. The kernel chooses one that is free now; somebody may take it before HIXL has
-// it, so the caller tries again. 0: none to be had.
+// HIXL needs an explicit port to listen on. The kernel chooses a free one; another process may bind it before HIXL
+// does, so the caller tries again. 0: no port is free.
 std::uint16_t free_port(const std::string& host) {
   sockaddr_storage address{};
   socklen_t length = 0;
@@ -55,7 +55,7 @@ std::uint16_t free_port(const std::string& host) {
 
 Result<std::unique_ptr<HixlClient>> make_client(const AscendTransportOptions& options) {
   ONESIDED_TRY_ASSIGN(library, HixlLibrary::load(options.library));
-  // No staging inside HIXL: what is transferred is registered. It connects only when we say so.
+  // No staging inside HIXL, because transferred memory is registered. HIXL connects only on request.
   const std::map<std::string, std::string> hixl_options = {{"BufferPool", "0:0"}};
   std::optional<Error> last;
   for (int attempt = 0; attempt < kPortAttempts; ++attempt) {
@@ -70,7 +70,7 @@ Result<std::unique_ptr<HixlClient>> make_client(const AscendTransportOptions& op
     if (client) return client;
     last = client.error();
   }
-  return last->with_context("HIXL would not start");
+  return last->with_context("HIXL cannot be initialized");
 }
 
 // Internally synchronized.
@@ -107,7 +107,7 @@ class AscendTransport final : public Transport {
   }
 
  private:
-  // A peer's stream and the thread that answers it.
+  // A peer's stream and the thread that serves it.
   struct Served {
     Fd stream;
     std::thread thread;
@@ -116,7 +116,7 @@ class AscendTransport final : public Transport {
   void answer(Served& served);
 
   Result<std::unique_ptr<HixlClient>> client_;
-  std::unique_ptr<ascend::SegmentBook> book_;  // null when there is no client
+  std::unique_ptr<ascend::SegmentBook> book_;  // null if there is no client
   Mutex mutex_;
   std::list<Served> served_ ONESIDED_GUARDED_BY(mutex_);
   bool stopped_ ONESIDED_GUARDED_BY(mutex_) = false;
@@ -137,7 +137,7 @@ void AscendTransport::serve(Fd stream, std::shared_ptr<PeerChannel> /*channel*/)
     try {
       served.thread = std::thread([this, &served] { answer(served); });
     } catch (const std::system_error& failure) {
-      log_line(LogLevel::kWarn, fmt::format("ascend: no thread to answer a peer ({})", failure.what()));
+      log_line(LogLevel::kWarn, fmt::format("ascend: cannot start a thread to serve a peer ({})", failure.what()));
       served_.pop_back();  // the peer sees its stream closed
     }
   }

@@ -1,5 +1,5 @@
-// On real NPUs the bytes are moved by the vendor's engine, HIXL. Its library is loaded at run time; without it the
-// transport exists, reaches nobody and says why.
+// The ascend transport: on real NPUs the vendor's engine, HIXL, moves the bytes. Its library is loaded at run time.
+// Without it the transport exists but reaches no peer and reports the reason.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace onesided {
 struct AscendTransportOptions {
   // An address of this host that peers can reach; HIXL listens there on a port of its own.
   std::string host = "127.0.0.1";
-  // As dlopen takes it; "" means $ONESIDED_HIXL_LIBRARY, else "libcann_hixl.so".
+  // As for dlopen; "" means $ONESIDED_HIXL_LIBRARY, or "libcann_hixl.so" if that is not set.
   std::string library;
 };
 

@@ -8,7 +8,7 @@ namespace onesided::ascend {
 
 namespace {
 
-// Makes a context this thread's current one for a scope and puts back what was. Confined to one thread.
+// Makes a context this thread's current one for a scope, then restores the previous one. Confined to one thread.
 class ContextScope {
  public:
   ContextScope(const ContextFunctions& functions, void* context) : functions_(functions) {
@@ -16,7 +16,7 @@ class ContextScope {
     void* now = nullptr;
     if (functions_.get_current_context(&now) != 0) now = nullptr;
     if (now == context) return;
-    // A thread that had none keeps ours: the runtime has no call for "none".
+    // A thread that had no context keeps this one, because the runtime has no call to set none.
     if (functions_.set_current_context(context) == 0) restore_ = now;
   }
   ContextScope(const ContextScope&) = delete;

@@ -1,5 +1,5 @@
-// One hixl::Hixl object with our manners: results instead of numbers, the runtime's own words in every error, and
-// the device context that HIXL demands of each calling thread.
+// A wrapper of one hixl::Hixl object: it returns Result instead of numbers, includes the runtime's message in every
+// error, and sets the device context that HIXL requires on each calling thread.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace onesided::ascend {
 
-// An initialized vendor engine. Thread-safe as far as the vendor's class is: calls are passed on as they come. Every
-// call runs in the device context that was current in create() and puts the thread's own back.
+// An initialized vendor engine. As thread-safe as the vendor's class: calls are passed on unchanged. Every call runs in
+// the device context that was current in create() and then restores the thread's own context.
 //
-// Errors carry the vendor's code where it is one we know (else FAILED, with the number) and the text
-// "<call>: HIXL answered <code>: <aclGetRecentErrMsg>".
+// Errors carry the vendor's code if it is a known one (otherwise FAILED, with the number) and the text "<call>: HIXL
+// answered <code>: <aclGetRecentErrMsg>".
 class HixlClient {
  public:
   // `local_engine` is "ip:port" (listens) or "ip".
@@ -30,24 +30,24 @@ class HixlClient {
   HixlClient(const HixlClient&) = delete;
   HixlClient& operator=(const HixlClient&) = delete;
 
-  // Accepted does not mean usable: HIXL looks at the memory when it connects.
+  // Success does not mean that the memory is usable: HIXL checks it when it connects.
   Result<void*> register_mem(std::uint64_t address, std::uint64_t nbytes, MemType type);
   Result<void> deregister_mem(void* handle);
-  // FAILED is how HIXL answers memory that the driver refuses (MISALIGNED in our words), among a dozen other causes.
+  // HIXL returns FAILED for memory that the driver refuses (MISALIGNED in this project), among many other causes.
   Result<void> connect(const std::string& remote, std::int32_t timeout_ms);
   Result<void> disconnect(const std::string& remote, std::int32_t timeout_ms);
   Result<void> transfer_sync(const std::string& remote, VendorOp op, const std::vector<VendorItem>& items,
                              std::int32_t timeout_ms);
   Result<void*> transfer_async(const std::string& remote, VendorOp op, const std::vector<VendorItem>& items);
-  // After an answer other than kWaiting the request is gone: asking again is PARAM_INVALID. A value that we do not know
-  // is kFailed.
+  // After a status other than kWaiting the request is freed: polling it again is PARAM_INVALID. An unknown value is
+  // reported as kFailed.
   Result<VendorTransferStatus> poll(void* request);
 
   const std::string& local_engine() const { return local_engine_; }
 
  private:
   HixlClient(std::shared_ptr<const HixlLibrary> library, std::string local_engine);
-  // Calls `call(functions)` in our context; answers its code.
+  // Calls `call(functions)` in the client's context; returns its code.
   template <typename Call>
   std::uint32_t run(Call&& call);
   Error failure(const char* name, const std::string& detail, std::uint32_t code) const;

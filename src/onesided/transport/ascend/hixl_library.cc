@@ -13,13 +13,13 @@ namespace onesided::ascend {
 
 namespace {
 
-// The comparator has no room for state (the map is the vendor's), so the library in use is named here while a map is
-// built. The vendor's own code compares with its own operator.
+// The comparator cannot have state (the map type is the vendor's), so this variable names the library in use while a
+// map is built. The vendor's own code compares with its own operator.
 thread_local bool (*t_string_less)(const void*, const void*) = nullptr;
 
 constexpr std::uint8_t kGuard = 0xA5;
 
-// Room for an object of N bytes with guard bytes behind it.
+// Storage for an object of N bytes, followed by guard bytes.
 template <std::size_t N>
 struct alignas(16) Guarded {
   std::array<std::uint8_t, N + 64> bytes;
@@ -39,12 +39,12 @@ std::string file_of(void* library) {
   return map->l_name;
 }
 
-// From the folder of the loaded Ascend runtime: a process may have got that by its path. Null, with dlerror() as the
-// last attempt left it.
+// Loads from the folder of the loaded Ascend runtime, which a process may have loaded by its path. If it fails: null,
+// and dlerror() describes the last attempt.
 void* load_beside_runtime(const std::string& name) {
   void* runtime = dlopen("libascendcl.so", RTLD_NOW | RTLD_NOLOAD);
   if (!runtime) {
-    (void)dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // says again why
+    (void)dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // sets dlerror() again
     return nullptr;
   }
   const std::string file = file_of(runtime);
@@ -110,10 +110,9 @@ Result<void> HixlLibrary::look_up(void* library) {
   find(library, "_ZNK2ge12AscendString9GetStringEv", f.string_text, missing);
   find(library, "_ZNK2ge12AscendStringltERKS0_", f.string_less, missing);
   if (!missing.empty())
-    return Error(Status::kUnsupported,
-                 fmt::format("{} is not a HIXL this build knows: it lacks {}. Use a CANN release whose hixl::Hixl has "
-                             "them, or a newer onesided",
-                             file_, fmt::join(missing, ", ")));
+    return Error(Status::kUnsupported, fmt::format("{} is not a HIXL that this build supports: it lacks {}. Use a CANN "
+                                                   "release whose hixl::Hixl has them, or a newer onesided",
+                                                   file_, fmt::join(missing, ", ")));
   if (void* runtime = dlopen("libascendcl.so", RTLD_NOW | RTLD_NOLOAD)) {
     std::vector<std::string> absent;
     find(runtime, "aclrtGetCurrentContext", context_.get_current_context, absent);
@@ -129,7 +128,7 @@ Result<void> HixlLibrary::look_up(void* library) {
 
 Result<void> HixlLibrary::try_layouts() const {
   const auto differs = [this](std::string_view what) {
-    return Error(Status::kUnsupported, fmt::format("{} is not a HIXL this build knows: {}", file_, what));
+    return Error(Status::kUnsupported, fmt::format("{} is not a HIXL that this build supports: {}", file_, what));
   };
   {
     Guarded<sizeof(VendorString)> room;

@@ -1,6 +1,6 @@
-// The vendor's engine is a C++ class in a library that we neither link nor have headers of. It is loaded at run
-// time by its mangled names; what cannot be looked up (object sizes, calling conventions) is tried out once, with guard
-// bytes around, before any program trusts it.
+// Loads HIXL, the vendor's engine: a C++ class in a library that is neither linked nor available as headers. Its
+// functions are found at run time by their mangled names. Object sizes and calling conventions cannot be looked up;
+// they are verified once after loading, with guard bytes around the objects.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace onesided::ascend {
 
 // The layouts of HIXL's public API, as its callers compile them. Values.
 inline constexpr std::size_t kHixlBytes = 8;  // hixl::Hixl: one pointer
-struct VendorString {                         // ge::AscendString: a shared pointer to a string we never look into
+struct VendorString {                         // ge::AscendString: a shared pointer to an opaque string
   std::shared_ptr<void> text;
 };
 struct VendorMemory {  // hixl::MemDesc
@@ -37,7 +37,7 @@ enum class VendorMemType : int { kDevice = 0, kHost = 1 };
 enum class VendorOp : int { kRead = 0, kWrite = 1 };
 enum class VendorTransferStatus : int { kWaiting = 0, kCompleted = 1, kTimeout = 2, kFailed = 3 };
 
-// Orders option names as the vendor's own operator< does. Its map is the vendor's std::map: the order must be the same.
+// Orders option names as the vendor's own operator< does, because the vendor's std::map requires the same order.
 struct VendorStringLess {
   bool operator()(const VendorString& a, const VendorString& b) const;
 };
@@ -66,21 +66,20 @@ struct HixlFunctions {
   bool (*string_less)(const void* self, const void* other) = nullptr;
 };
 
-// What of the Ascend runtime a caller of HIXL needs: its calls belong to the device context they were initialized in.
-// All null where no runtime is loaded (host memory only).
+// The functions of the Ascend runtime that a caller of HIXL needs, because HIXL's calls belong to the device context in
+// which it was initialized. All null if no runtime is loaded (host memory only).
 struct ContextFunctions {
   int (*get_current_context)(void**) = nullptr;
   int (*set_current_context)(void*) = nullptr;
   const char* (*get_recent_error)() = nullptr;
 };
 
-// A loaded HIXL. Immutable, shared by all that use it; never unloaded (the vendor's threads may outlive us).
+// A loaded HIXL. Immutable and shared by all users; never unloaded, because the vendor's threads may still run.
 class HixlLibrary {
  public:
-  // `path` as dlopen takes it; "" means $ONESIDED_HIXL_LIBRARY, else "libcann_hixl.so". A name without a folder is also
-  // looked for beside the Ascend runtime that is loaded.
-  // NOT_FOUND: cannot be loaded, with the loader's words. UNSUPPORTED: names the symbols that are missing, or the
-  // layout that is not the one we know. Thread-safe.
+  // `path` as for dlopen; "" means $ONESIDED_HIXL_LIBRARY, or "libcann_hixl.so" if that is not set. A name without a
+  // folder is also searched for beside the loaded Ascend runtime. NOT_FOUND: cannot be loaded, with the loader's
+  // message. UNSUPPORTED: names the missing symbols or the unknown layout. Thread-safe.
   static Result<std::shared_ptr<const HixlLibrary>> load(const std::string& path = "");
 
   const HixlFunctions& functions() const { return functions_; }

@@ -13,7 +13,7 @@ namespace onesided::ascend {
 namespace {
 
 constexpr std::uint8_t kRequest = 'O';
-constexpr std::size_t kMaxPayload = 4U << 20;  // more than 200,000 regions; HIXL takes about 4,000
+constexpr std::size_t kMaxPayload = 4U << 20;  // more than 200,000 regions; HIXL accepts about 4,000
 constexpr std::size_t kMaxName = 512;
 constexpr std::size_t kTagBytes = 4, kSizeBytes = 4, kAnswerHeadBytes = kTagBytes + kSizeBytes;
 constexpr std::size_t kRegionBytes = sizeof(RegionKey::index) + sizeof(RegionKey::generation);
@@ -29,10 +29,10 @@ std::uint64_t get(const std::uint8_t* bytes, std::size_t nbytes) {
 }
 
 Error broken(std::string_view field) {
-  return {Status::kParamInvalid, fmt::format("the peer's offer of ascend memory is broken at: {}", field)};
+  return {Status::kParamInvalid, fmt::format("the peer's offer of ascend memory is invalid at: {}", field)};
 }
 
-// Waits until the stream can be read or written.
+// Blocks until the stream can be read or written.
 Result<void> wait_ready(const Fd& stream, short events, Deadline deadline) {
   pollfd entry{stream.get(), events, 0};
   while (true) {

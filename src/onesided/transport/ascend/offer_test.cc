@@ -47,7 +47,7 @@ TEST(Offer, DecoderIsTotal) {
   }
 }
 
-TEST(Offer, AskedAndAnsweredOverAStream) {
+TEST(Offer, RequestAndAnswerOverAStream) {
   auto [asker, owner] = stream_pair();
   std::thread serving([&owner = owner] {
     int answers = 0;
@@ -65,12 +65,12 @@ TEST(Offer, AskedAndAnsweredOverAStream) {
   serving.join();
 }
 
-// An owner that was frozen answers what it was asked long ago, and the question it is asked now.
+// An owner that was suspended answers an old request and the current one.
 TEST(Offer, LateAnswersAreNotTakenForTheNextOne) {
   auto [asker, owner] = stream_pair();
   OfferStream stream(std::move(asker));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(stream.ask(Deadline::after_ms(1)).status(), Status::kTimeout);
-  // The first answer arrives in pieces, around another question that is given up.
+  // The first answer arrives in pieces, before and after another request that times out.
   auto late = some_offer();
   late.meta_version = 1;
   ASSERT_TRUE(send_offer(owner, *wait_request(owner), late, Deadline::after_ms(10'000)).ok());
@@ -86,7 +86,7 @@ TEST(Offer, LateAnswersAreNotTakenForTheNextOne) {
   serving.join();
 }
 
-TEST(Offer, SilentAndVanishedOwners) {
+TEST(Offer, OwnersThatDoNotAnswerAndOwnersThatClosed) {
   auto [asker, owner] = stream_pair();
   OfferStream stream(std::move(asker));
   EXPECT_EQ(stream.ask(Deadline::after_ms(20)).status(), Status::kTimeout);

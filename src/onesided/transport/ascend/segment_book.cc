@@ -25,10 +25,10 @@ void SegmentBook::add(const RegionDesc& region) {
     else
       entry.failure = handle.error();
   } else {
-    entry.failure = Error(Status::kResourceExhausted,
-                          fmt::format("HIXL takes about {} registrations and has them all; register fewer, larger "
-                                      "ranges (whole segments of a pool)",
-                                      kMaxSegments));
+    entry.failure =
+        Error(Status::kResourceExhausted, fmt::format("HIXL accepts about {} registrations, and this limit is reached; "
+                                                      "register fewer, larger ranges (whole segments of a pool)",
+                                                      kMaxSegments));
   }
   if (entry.failure) log_line(LogLevel::kWarn, "ascend: " + entry.failure->to_string());
   MutexLock lock(mutex_);
@@ -88,8 +88,8 @@ Result<std::uint64_t> SegmentBook::version_of(std::uint64_t address, std::uint64
   MutexLock lock(mutex_);
   const Entry* entry = holding(address, nbytes);
   if (!entry)
-    return Error(Status::kParamInvalid,
-                 fmt::format("[{:#x}, {:#x}) lies in no region known to HIXL", address, address + nbytes));
+    return Error(Status::kParamInvalid, fmt::format("[{:#x}, {:#x}) lies in no region that is registered with HIXL",
+                                                    address, address + nbytes));
   if (entry->failure) return *entry->failure;
   return entry->version;
 }

@@ -1,5 +1,5 @@
-// Which of this engine's regions HIXL knows, under which handles, and since when: a link compares versions to see
-// whether the vendor must connect anew.
+// The regions of this engine that are registered with HIXL, with their handles and versions. A link compares versions
+// to decide whether HIXL must reconnect.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,25 @@
 
 namespace onesided::ascend {
 
-// HIXL takes about this many registrations; we refuse the next one rather than let a connect fail later.
+// HIXL accepts about this many registrations; the next one is refused here, because otherwise a later connect would
+// fail.
 inline constexpr std::size_t kMaxSegments = 4000;
 
-// Internally synchronized. `client` outlives it.
+// Internally synchronized. `client` must outlive it.
 class SegmentBook {
  public:
   explicit SegmentBook(HixlClient& client) : client_(client) {}
 
-  // Registers the region with HIXL. A failure is kept as the region's: transfers that need it end with it.
+  // Registers the region with HIXL. A failure is recorded for the region: transfers that need it end with that error.
   void add(const RegionDesc& region);
-  // Takes it back from HIXL. Nothing may use the region any more.
+  // Deregisters it from HIXL. The region must be unused.
   void forget(RegionKey key);
-  // Grows with every change.
+  // Incremented with every change.
   std::uint64_t version() const;
-  // Regions that HIXL knows, sorted, and the version that they belong to.
+  // Regions registered with HIXL, sorted, and the version of this list.
   std::vector<RegionKey> keys(std::uint64_t& version) const;
-  // The version at which HIXL learned of the region that holds the range. The failure of its registration, or
-  // PARAM_INVALID: no region holds it.
+  // The version at which the region that contains the range was registered with HIXL. Errors: the failure of its
+  // registration; PARAM_INVALID if no region contains the range.
   Result<std::uint64_t> version_of(std::uint64_t address, std::uint64_t nbytes) const;
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxVectors = 1024;  // UIO_MAXIOV
 
-// 0: any process of the same user; 1: named ones; 2, 3: none. -1: no such module.
+// 0: any process of the same user; 1: declared processes; 2, 3: none. -1: the module is not present.
 int yama_scope() {
   const Fd file(::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC));
   char digit = 0;
@@ -31,7 +31,7 @@ class CmaLink : public CopyLink {
 
   bool carries(const RegionTraits& traits) const override { return traits.host_accessible; }
   std::optional<Failure> copy(Op op, std::span<const Move> moves) override;
-  // The process behind the id is still the peer.
+  // Checks that the process id still belongs to the peer.
   Result<void> prove() const;
 
  private:
@@ -50,15 +50,14 @@ class CmaLink : public CopyLink {
 
 Error CmaLink::os_error(int code) const {
   switch (code) {
-    case ESRCH: return {Status::kPeerLost, fmt::format("process {} is gone", pid_)};
+    case ESRCH: return {Status::kPeerLost, fmt::format("process {} has ended", pid_)};
     case EPERM:
       return {Status::kUnsupported,
               fmt::format(
                   "the kernel does not let this process attach to process {} (Yama ptrace_scope {}, capabilities, or "
                   "a container's seccomp profile)",
                   pid_, yama_scope())};
-    case EFAULT:
-      return {Status::kFailed, fmt::format("memory that process {} registered is not mapped any more", pid_)};
+    case EFAULT: return {Status::kFailed, fmt::format("memory that process {} registered is no longer mapped", pid_)};
     case ENOSYS: return {Status::kUnsupported, "this kernel has no process_vm_readv"};
     default:
       return {Status::kFailed, fmt::format("process_vm_readv or writev of process {}: {}", pid_, std::strerror(code))};
@@ -72,13 +71,13 @@ Result<void> CmaLink::prove() const {
   const ssize_t got = ::process_vm_readv(pid_, &local, 1, &remote, 1, 0);
   if (got < 0 && errno != EFAULT) return os_error(errno);
   if (got != sizeof(found) || found != proof_)
-    return Error(Status::kPeerLost, fmt::format("process {} is not the peer any more", pid_));
+    return Error(Status::kPeerLost, fmt::format("process {} is no longer the peer", pid_));
   return {};
 }
 
 std::optional<CopyLink::Failure> CmaLink::copy(Op op, std::span<const Move> moves) {
-  // A process id can be given to somebody else at any moment. A READ reads the proof with the data, in one call and so
-  // from one address space; a WRITE looks first, and again afterwards.
+  // A process id can be reused at any moment. A READ reads the proof together with the data, in one call and therefore
+  // from one address space; a WRITE checks the proof before and after.
   for (std::size_t first = 0; first < moves.size();) {
     std::size_t end = first + 1;
     if (!moves[first].device)
@@ -97,7 +96,7 @@ std::optional<CopyLink::Failure> CmaLink::copy(Op op, std::span<const Move> move
 
 std::optional<CopyLink::Failure> CmaLink::copy_host(Op op, std::span<const Move> moves, std::size_t first) const {
   static thread_local Vectors vectors;
-  std::uint64_t skip = 0;  // bytes of moves[first] that are done: the kernel may stop in the middle
+  std::uint64_t skip = 0;  // bytes of moves[first] that are done: the kernel may stop in the middle of a move
   while (first < moves.size()) {
     std::size_t count = 0;
     std::uint64_t wanted = 0;
@@ -115,7 +114,7 @@ std::optional<CopyLink::Failure> CmaLink::copy_host(Op op, std::span<const Move>
       got = ::process_vm_readv(pid_, vectors.local.data(), count + 1, vectors.remote.data(), count + 1, 0);
       if (got == static_cast<ssize_t>(wanted + sizeof(found))) {
         if (found == proof_) return std::nullopt;
-        return Failure{first, 0, Error(Status::kPeerLost, fmt::format("process {} is not the peer any more", pid_))};
+        return Failure{first, 0, Error(Status::kPeerLost, fmt::format("process {} is no longer the peer", pid_))};
       }
     } else {
       got = ::process_vm_writev(pid_, vectors.local.data(), count, vectors.remote.data(), count, 0);
@@ -125,7 +124,7 @@ std::optional<CopyLink::Failure> CmaLink::copy_host(Op op, std::span<const Move>
       const int code = got < 0 ? errno : EFAULT;
       return Failure{first, skip, os_error(code)};
     }
-    // Short: which process the bytes came from is not proved by this call.
+    // A short count: this call does not prove from which process the bytes came.
     if (auto proved = prove(); !proved.ok()) return Failure{first, 0, proved.error()};
     auto left = std::min(static_cast<std::uint64_t>(got), wanted);
     while (first < moves.size() && left >= moves[first].nbytes - skip) {

@@ -1,5 +1,5 @@
-// Host memory without a file behind it (malloc, numpy) is reached by the kernel's cross-memory attach: one system
-// call for up to 1024 pieces, no copy in between, no help from the owner.
+// The cma transport reaches host memory without a file (malloc, numpy) by the kernel's cross-memory attach: one system
+// call for up to 1024 pieces, no intermediate copy, no action by the owner.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace onesided {
 
-// Reaches processes of the same host and user that the kernel lets us attach to (connect() tries). On the owner's side,
-// where the Yama module asks a process to name who may attach to it, it names the local peer that connected last: the
-// kernel remembers one name per process.
+// Reaches processes of the same host and user to which the kernel allows this process to attach (connect() tries it).
+// On the owner's side, if the Yama module requires a process to declare which process may attach to it, the local peer
+// that connected last is declared: the kernel keeps one declaration per process.
 std::unique_ptr<Transport> make_cma_transport();
 
 }  // namespace onesided

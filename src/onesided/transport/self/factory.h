@@ -1,4 +1,4 @@
-// An engine may name itself as the peer; the bytes then never leave the process.
+// The link of an engine to itself, for an engine that names itself as the peer.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace onesided {
 
-// The link of an engine to itself. Overlapping ranges are moved as memmove does.
+// Overlapping ranges are copied as by memmove.
 std::unique_ptr<CopyLink> make_self_link();
 
 }  // namespace onesided

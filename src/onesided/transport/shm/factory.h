@@ -1,5 +1,5 @@
-// Memory that lies in a file (simulated NPUs, host_pool) is mapped once by the peer and then copied in user space:
-// no system call, no thread of the owner's, and it works while the owner is frozen.
+// The shm transport. Memory that lies in a file (simulated NPUs, host_pool) is mapped once by the peer and then copied
+// in user space: without a system call, without a thread of the owner, and also while the owner is suspended.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A peer's file is mapped as a whole, once, read-only; it becomes writable with the first WRITE.
+// The mapping of a peer's file. The whole file is mapped once, read-only; the first WRITE makes the mapping writable.
 #pragma once
 
 #include <atomic>
@@ -15,14 +15,15 @@ namespace onesided {
 // Internally synchronized.
 class FileMapping {
  public:
-  // Keeps no descriptor. PARAM_INVALID: the file is empty. RESOURCE_EXHAUSTED: no address space, or too many mappings.
+  // Maps the file and keeps no descriptor. PARAM_INVALID: the file is empty. RESOURCE_EXHAUSTED: no address space, or
+  // too many mappings.
   static Result<std::shared_ptr<FileMapping>> create(const Fd& file);
   ~FileMapping();
   FileMapping(const FileMapping&) = delete;
   FileMapping& operator=(const FileMapping&) = delete;
 
-  // Where byte `offset` of the file is in this process, with at least nbytes behind it. PARAM_INVALID: the file is not
-  // so long. UNSUPPORTED: it cannot be written.
+  // The address of byte `offset` of the file in this process; at least nbytes are mapped from there. PARAM_INVALID: the
+  // range exceeds the file. UNSUPPORTED: the file cannot be written.
   Result<char*> at(std::uint64_t offset, std::uint64_t nbytes, Op op);
 
  private:

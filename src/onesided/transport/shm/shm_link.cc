@@ -17,7 +17,7 @@ bool ShmLink::carries(const RegionTraits& traits) const {
 
 void ShmLink::share_file(std::uint64_t file_id, const Fd& file) {
   auto mapping = FileMapping::create(file);
-  // A region in a file that is not here is not carried, and another transport is used.
+  // A region in a file that is not mapped is not carried; another transport is used.
   if (!mapping) return log_line(LogLevel::kWarn, fmt::format("shm: {}", mapping.error().text()));
   MutexLock lock(mutex_);
   files_[file_id] = File{std::move(*mapping), 0};
@@ -31,7 +31,7 @@ void ShmLink::share_region(const RegionDesc& desc) {
   MutexLock lock(mutex_);
   for (const auto& piece : desc.pieces) {
     const auto file = files_.find(piece.file_id);
-    // A peer that describes its memory wrongly has not exported it.
+    // If the peer's description is invalid, the memory counts as not exported.
     if (file == files_.end() || piece.region_offset != covered || piece.nbytes == 0) return;
     region->pieces.push_back({desc.address + covered, piece.nbytes, piece.file_offset, file->second.mapping});
     region->file_ids.push_back(piece.file_id);
@@ -83,7 +83,7 @@ std::optional<CopyLink::Failure> ShmLink::copy(Op op, std::span<const Move> move
 }
 
 Result<void> ShmLink::copy_one(Op op, const Region& region, const Move& move, std::uint64_t& done) {
-  // The engine has asked the peer's table; what the peer told us of its files could differ from it.
+  // The engine has checked the peer's table, but the peer's data about its files could differ from the table.
   if (!range_within(move.remote, move.nbytes, region.address, region.nbytes))
     return Error(Status::kFailed, fmt::format("the peer exported {} bytes at {:#x}; {:#x} + {} is not in them",
                                               region.nbytes, region.address, move.remote, move.nbytes));

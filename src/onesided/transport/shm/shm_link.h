@@ -1,5 +1,5 @@
-// What one peer has exported. Mapped when it is told: an owner may have more files than a peer may have
-// descriptors, and a mapping needs none. Its pages are there when they are first used.
+// The memory that one peer has exported. A file is mapped when it is announced: an owner may have more files than this
+// process may have descriptors, and a mapping needs none. Pages are allocated at their first use.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ class ShmLink : public CopyLink {
     std::uint64_t regions = 0;
   };
   struct Piece {
-    std::uint64_t address = 0;  // in the owner
+    std::uint64_t address = 0;  // in the owner's process
     std::uint64_t nbytes = 0;
     std::uint64_t file_offset = 0;
     std::shared_ptr<FileMapping> mapping;
@@ -37,7 +37,7 @@ class ShmLink : public CopyLink {
     std::uint64_t address = 0;
     std::uint64_t nbytes = 0;
     std::vector<Piece> pieces;            // by address, without gaps
-    std::vector<std::uint64_t> file_ids;  // one a piece
+    std::vector<std::uint64_t> file_ids;  // one per piece
   };
   struct KeyHash {
     std::size_t operator()(const RegionKey& key) const noexcept {

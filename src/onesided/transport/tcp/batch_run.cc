@@ -7,7 +7,8 @@
 namespace onesided::tcp {
 namespace {
 
-// Most parts of a request: what fits one gather of the kernel's together with head and tail, also on the owner's side.
+// Limit of parts per request: together with head and tail they fit into one gather operation of the kernel, also on the
+// owner's side.
 static_assert(kMaxDataItems + 8 <= 1024);
 static_assert(kRequestBytes <= kMaxDataPayload);
 
@@ -123,13 +124,13 @@ void BatchRun::report(const RequestPart& part, const Error& error) {
   batch_->sink->failed(part.move, error);
 }
 
-// Last, after all the request's reports: whoever brings the count to nothing ends the batch.
+// Called last, after all reports of the request: the call that decrements the count to zero ends the batch.
 void BatchRun::leave() {
   std::optional<Error> rest;
   {
     MutexLock lock(mutex_);
     --under_way_;
-    // What is left of moves that have failed will not be asked for.
+    // The rest of a failed move is not requested.
     while (move_ < failed_.size() && failed_[move_]) {
       ++move_;
       offset_ = 0;
@@ -137,7 +138,7 @@ void BatchRun::leave() {
     const bool all = again_.empty() && move_ == batch_->moves.size();
     if (under_way_ > 0 || ended_ || !(all || stopped_)) return;
     ended_ = true;
-    // When all has been answered, a stop that came too late changes nothing.
+    // If everything has been answered, a late stop has no effect.
     if (!all || left_) rest = stopped_;
   }
   batch_->sink->finished(std::move(rest));

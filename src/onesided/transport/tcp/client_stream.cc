@@ -11,16 +11,16 @@ namespace onesided::tcp {
 namespace {
 
 constexpr std::size_t kInBytes = 16 * kKiB;
-// Enough for the longest road: 16 MiB under way keep 10 Gbit/s busy over 13 ms.
+// Enough for a long path: 16 MiB in flight saturate 10 Gbit/s at a round trip of 13 ms.
 constexpr std::uint64_t kWindowBytes = 16 * kMiB;
 constexpr std::size_t kWindowRequests = 64;
-// Read in one go before other streams of the same loop get their turn.
+// Bytes read before other streams of the same loop get their turn.
 constexpr std::uint64_t kTurnBytes = 4 * kMiB;
-// A helper sleeps this long at the socket. After that the loop does as well, and nothing has to interrupt the sleep
-// when the run is stopped.
+// A waiting thread blocks at the socket at most this long; then the loop receives again. So a stopped run needs no call
+// to interrupt the wait.
 constexpr int kAwaitMs = 1;
 
-// Where bytes go that nobody wants any more.
+// The target of bytes that are discarded.
 std::span<std::uint8_t> discard_buffer() {
   thread_local std::vector<std::uint8_t> bytes(64 * kKiB);
   return bytes;
@@ -50,7 +50,7 @@ void ClientStream::start() {
   Result<void> watched;
   {
     MutexLock lock(mutex_);
-    if (!socket_.valid()) return;  // broke before it began
+    if (!socket_.valid()) return;  // the stream was lost before start()
     armed_ = EPOLLIN;
     watched = loop_->watch(socket_number_, armed_,
                            [self = shared_from_this()](std::uint32_t events) { self->on_ready(events); });
@@ -62,7 +62,7 @@ void ClientStream::start() {
 
 void ClientStream::pump() {
   std::optional<Error> failure;
-  // What could not be read from this engine's own device; told to the sinks once the lock is gone.
+  // Parts that could not be read from this engine's own device; reported to the sinks after the lock is released.
   std::vector<std::pair<std::unique_ptr<Request>, Error>> unreadable;
   {
     MutexLock lock(mutex_);
@@ -70,7 +70,7 @@ void ClientStream::pump() {
     while (socket_.valid() && !failure && !blocked_) {
       if (!sending_) {
         if (outstanding_.size() >= kWindowRequests || outstanding_bytes_ >= kWindowBytes) break;
-        // The link's lock is a leaf: it calls nobody.
+        // The link's lock is a leaf: nothing is called under it.
         auto request = source_->next_request(small_only_);
         if (!request) break;
         request->id = next_id_++;
@@ -160,7 +160,7 @@ void ClientStream::on_ready(std::uint32_t events) {
 bool ClientStream::help(const BatchRun& run) {
   if (!join_reading(run)) return false;
   const bool came = receive_for(run);
-  // What has come meanwhile, or comes later, wakes the loop again.
+  // Bytes that have arrived meanwhile, or arrive later, wake the loop again.
   MutexLock lock(mutex_);
   helped_ = false;
   arm();
@@ -192,7 +192,7 @@ bool ClientStream::receive_for(const BatchRun& run) {
   return came;
 }
 
-// What comes next, if it comes soon or the run has not ended meanwhile.
+// Receives the next bytes, if they arrive soon and the run has not ended.
 Result<ClientStream::Received> ClientStream::await_more(const BatchRun& run) {
   if (look_.worthwhile()) {
     Result<Received> received = Received();
@@ -203,13 +203,13 @@ Result<ClientStream::Received> ClientStream::await_more(const BatchRun& run) {
     look_.ended(!received || received->nbytes > 0);
     if (!received || received->nbytes > 0) return received;
   }
-  // By now the number may be another socket's; then this only wakes too early.
+  // The descriptor number may belong to another socket by now; then poll() only returns too early.
   pollfd entry{socket_number_, POLLIN, 0};
   if (run.ended() || ::poll(&entry, 1, kAwaitMs) <= 0) return Received();
   return receive();
 }
 
-// One read from the socket and what follows from it.
+// Reads once from the socket and handles the bytes.
 Result<ClientStream::Received> ClientStream::receive() {
   std::vector<Answer> answers;
   Result<Received> received = Received();
@@ -238,7 +238,7 @@ Result<ClientStream::Received> ClientStream::receive_part() {
     into_.clear();
     into_.add(discard_buffer().data(), std::min<std::uint64_t>(discard_, discard_buffer().size()));
   }
-  // What follows the payload is read along; not after a piece of a discarded one.
+  // Bytes after the payload are read in the same call, except after a part of a discarded payload.
   const std::uint64_t payload = into_.left();
   if (discard_ <= discard_buffer().size()) into_.add(in_.data() + in_end_, in_.size() - in_end_);
   const std::uint64_t asked = into_.left();
@@ -286,7 +286,7 @@ Result<bool> ClientStream::on_head() {
   in_begin_ += kDataReplyHeadBytes;
   {
     MutexLock lock(mutex_);
-    // The last one is not answered before all of it is sent.
+    // The last request must not be answered before it has been sent completely.
     const bool any = outstanding_.size() > (sending_ ? 1 : 0);
     current_ = any ? outstanding_.front().get() : nullptr;
   }
@@ -310,7 +310,7 @@ Result<bool> ClientStream::on_failures() {
     expected = current_->nbytes;
     for (const auto& failure : failures_) expected -= current_->parts[failure.item].item.nbytes;
   }
-  if (payload_bytes_ != expected) return protocol_error("a payload of another length than was asked for");
+  if (payload_bytes_ != expected) return protocol_error("a payload of another length than requested");
   if (current_->op == Op::kWrite) {
     state_ = State::kHead;
     std::uint64_t good = current_->nbytes;
@@ -357,7 +357,7 @@ Result<bool> ClientStream::on_tail() {
   return true;
 }
 
-// From the staging buffer to where the bytes belong. Afterwards failures_ has every part that did not get there.
+// Copies from the staging buffer to the destination. Afterwards failures_ contains every part that could not be copied.
 void ClientStream::unload_staging(const DataReplyTail& tail) {
   std::vector<DataFailure> all;
   std::span<const DataFailure> refused = failures_;
@@ -445,7 +445,7 @@ void ClientStream::on_connection_lost(const Error& why, bool fault, bool abort) 
     current_ = nullptr;
     watched_ = false;
     loop_->unwatch(socket_number_);
-    // A WRITE that was sent in part must not be applied by a peer that reads on.
+    // A WRITE that was sent in part must not be applied by a peer that continues to read.
     const bool writing = std::ranges::any_of(outstanding_, [](const auto& r) { return r->op == Op::kWrite; });
     if (abort || writing) abort_on_close(socket_.get());
     socket_.reset();

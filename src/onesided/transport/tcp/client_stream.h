@@ -1,9 +1,9 @@
-// The initiator's end of one data stream: requests out, replies in, bytes straight into and out of registered
-// memory. Whatever happens to the stream, each request that it took is accounted for.
+// The initiator's end of one data stream: it sends requests and receives replies, directly from and into registered
+// memory. Each request that it took is reported, whatever happens to the stream.
 //
-// Replies are received by whoever holds `reading_`: the loop's thread when epoll wakes it, or a thread that waits for
-// one of them anyway. While such a helper is here, the socket's input does not wake the loop: one thread has to be
-// woken for a small READ instead of two.
+// The thread that holds `reading_` receives replies: the loop's thread when epoll wakes it, or a thread that waits for
+// one of them. While a waiting thread receives, the socket's input does not wake the loop, so a small READ wakes one
+// thread instead of two.
 #pragma once
 
 #include <array>
@@ -23,18 +23,18 @@
 
 namespace onesided::tcp {
 
-// pump() and help() from any thread; everything else on the loop's thread.
+// Any thread may call pump() and help(); everything else runs on the loop's thread.
 class ClientStream : public std::enable_shared_from_this<ClientStream> {
  public:
-  // The link. Called under no lock of the stream's.
+  // The link. Called without a lock of the stream.
   class Source {
    public:
     virtual ~Source() = default;
-    // The next request for a stream, or null. `small_only`: of small batches.
+    // The next request for a stream, or null. `small_only`: only of small batches.
     virtual std::unique_ptr<Request> next_request(bool small_only) = 0;
     // A reply was handed to its run.
     virtual void request_done(const std::shared_ptr<BatchRun>& run) = 0;
-    // The stream is closed; these were not answered. `fault`: it was the peer who broke the rules.
+    // The stream is closed; these requests were not answered. `fault`: the peer violated the protocol.
     virtual void stream_broke(ClientStream& stream, std::vector<std::unique_ptr<Request>> unanswered, const Error& why,
                               bool fault) = 0;
   };
@@ -43,15 +43,15 @@ class ClientStream : public std::enable_shared_from_this<ClientStream> {
 
   const std::shared_ptr<EventLoop>& loop() const { return loop_; }
   bool small_only() const { return small_only_; }
-  // Sends what the window allows.
+  // Sends requests as far as the window allows.
   void pump();
-  // Receives on the calling thread, which waits for the run, until the run has ended or nothing has come for a moment.
-  // False: nothing came, the run has nothing under way here, or another thread helps already.
+  // Receives on the calling thread, which waits for the run, until the run has ended or nothing has arrived for a short
+  // time. False: nothing arrived, the run has no request on this stream, or another thread is receiving already.
   bool help(const BatchRun& run);
 
   void start();
-  // The run was stopped: READs of it land nowhere from now on. `now`: nor may its WRITEs stay under way, and if there
-  // are any the connection is aborted, so that the peer's kernel drops what it holds.
+  // The run was stopped: the data of its READs are discarded from now on. `now`: its WRITEs must end too; if there are
+  // any, the connection is aborted, so that the peer's kernel drops its received data.
   void drop_run(const std::shared_ptr<BatchRun>& run, bool now);
   void close(const Error& why);
 
@@ -63,7 +63,7 @@ class ClientStream : public std::enable_shared_from_this<ClientStream> {
     ByteRuns runs;
   };
 
-  // A reply that has come whole; its run is told under no lock.
+  // A complete reply; it is passed to its run without a lock.
   struct Answer {
     std::unique_ptr<Request> request;
     std::vector<DataFailure> failures;
@@ -71,7 +71,7 @@ class ClientStream : public std::enable_shared_from_this<ClientStream> {
   };
   struct Received {
     std::uint64_t nbytes = 0;
-    bool drained = true;  // that was all there is
+    bool drained = true;  // all arrived bytes were read
   };
 
   Result<void> prepare(const Request& request) ONESIDED_REQUIRES(mutex_);
@@ -108,20 +108,21 @@ class ClientStream : public std::enable_shared_from_this<ClientStream> {
   std::deque<std::unique_ptr<Request>> outstanding_ ONESIDED_GUARDED_BY(mutex_);  // the last one may be in sending_
   std::uint64_t outstanding_bytes_ ONESIDED_GUARDED_BY(mutex_) = 0;
   std::uint64_t next_id_ ONESIDED_GUARDED_BY(mutex_) = 1;
-  std::vector<std::uint8_t> write_staging_ ONESIDED_GUARDED_BY(mutex_);  // of a WRITE from memory the host cannot touch
+  std::vector<std::uint8_t> write_staging_
+      ONESIDED_GUARDED_BY(mutex_);  // of a WRITE from memory that the host cannot access
 
-  // Which events the loop hears of.
+  // The events that the loop watches.
   bool watched_ ONESIDED_GUARDED_BY(mutex_) = false;
-  bool blocked_ ONESIDED_GUARDED_BY(mutex_) = false;  // the socket takes no more
-  bool helped_ ONESIDED_GUARDED_BY(mutex_) = false;   // a thread that waits receives
-  BriefLook look_;                                    // that thread's
+  bool blocked_ ONESIDED_GUARDED_BY(mutex_) = false;  // the socket accepts no more bytes
+  bool helped_ ONESIDED_GUARDED_BY(mutex_) = false;   // a waiting thread receives
+  BriefLook look_;                                    // of that thread
   std::uint32_t armed_ ONESIDED_GUARDED_BY(mutex_) = 0;
 
   // Held while bytes are received and put in place; taken before mutex_.
   Mutex reading_;
   bool open_ ONESIDED_GUARDED_BY(reading_) = true;
   State state_ ONESIDED_GUARDED_BY(reading_) = State::kHead;
-  // Heads, tails, and what little of a payload came with them.
+  // Heads, tails, and the part of a payload that arrived with them.
   std::vector<std::uint8_t> in_ ONESIDED_GUARDED_BY(reading_);
   std::size_t in_begin_ ONESIDED_GUARDED_BY(reading_) = 0;
   std::size_t in_end_ ONESIDED_GUARDED_BY(reading_) = 0;
@@ -131,7 +132,7 @@ class ClientStream : public std::enable_shared_from_this<ClientStream> {
   std::vector<DataFailure> failures_ ONESIDED_GUARDED_BY(reading_);
   ByteRuns payload_ ONESIDED_GUARDED_BY(reading_);
   ByteRuns into_ ONESIDED_GUARDED_BY(reading_);              // of one read
-  std::uint64_t discard_ ONESIDED_GUARDED_BY(reading_) = 0;  // payload bytes that land nowhere
+  std::uint64_t discard_ ONESIDED_GUARDED_BY(reading_) = 0;  // payload bytes to discard
   std::vector<std::uint8_t> read_staging_ ONESIDED_GUARDED_BY(reading_);
   bool staged_ ONESIDED_GUARDED_BY(reading_) = false;
   std::vector<Answer> answers_ ONESIDED_GUARDED_BY(reading_);  // of one read

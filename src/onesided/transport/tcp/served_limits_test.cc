@@ -1,4 +1,5 @@
-// What a peer that knows the secret can make an owner hold: so many streams a session, and none without one.
+// Limits on what an authenticated peer can make an owner hold: a number of streams per session, and none without a
+// session.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -20,7 +21,7 @@ bool open_still(const Fd& stream) {
   return ::recv(stream.get(), &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-TEST(ServedLimits, ASessionHasSoManyStreamsAndTheyEndWithIt) {
+TEST(ServedLimits, ASessionHasALimitOfStreamsAndTheyEndWithIt) {
   FakeMemory memory;
   const auto transport = make_tcp_transport({.streams = 2, .threads = 1, .congestion = ""}, memory);
   ASSERT_TRUE(transport.ok());

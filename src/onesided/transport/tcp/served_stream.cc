@@ -18,13 +18,13 @@ static_assert(kInBytes > kDataRequestHeadBytes + kMaxDataItems * kDataItemBytes)
 constexpr int kTurnSteps = 32;
 constexpr std::size_t kBlankBytes = 64 * kKiB;
 
-// Sent where a registration ended in the middle of a reply.
+// Sent in place of data if a registration ended in the middle of a reply.
 const std::uint8_t* zeros() {
   static const std::vector<std::uint8_t> bytes(kBlankBytes);
   return bytes.data();
 }
 
-// Where the payload of refused items goes. Never read.
+// The target of the payload of refused items. Never read.
 std::uint8_t* discard_buffer() {
   thread_local std::vector<std::uint8_t> bytes(kBlankBytes);
   return bytes.data();
@@ -77,7 +77,7 @@ void ServedStream::on_ready() {
   drained_ = false;
   for (int step = 0; step < kTurnSteps; ++step) {
     if (!socket_.valid()) return;
-    // The peer is gone, or this engine ended the session: nothing of it moves any more.
+    // The peer is lost, or this engine ended the session: no bytes of it may move any more.
     if (!channel_->alive()) return close();
     const auto more = advance();
     if (!more) {
@@ -89,7 +89,7 @@ void ServedStream::on_ready() {
     }
     if (!*more) return;
   }
-  // What is left may be in our buffer, of which epoll knows nothing.
+  // The rest may be in this stream's own buffer, which epoll does not report.
   holds_.clear();
   loop_->post([self] { self->on_ready(); });
 }
@@ -146,7 +146,7 @@ Result<bool> ServedStream::take_items() {
   return true;
 }
 
-// Checks and holds every item that has not failed. False: some have failed now.
+// Checks and holds every item that has not failed. False: at least one item has failed now.
 bool ServedStream::acquire_all() {
   const auto op = head_.op == DataOp::kRead ? Op::kRead : Op::kWrite;
   bool all = true;
@@ -188,7 +188,7 @@ void ServedStream::begin_read() {
   state_ = State::kReply;
 }
 
-// Device memory is copied out at once; after that nothing is held.
+// Device memory is copied out completely; afterwards no region is held.
 void ServedStream::stage_read() {
   staging_.resize(head_.payload_bytes);
   std::uint8_t* to = staging_.data();
@@ -209,7 +209,7 @@ void ServedStream::stage_read() {
   holds_.clear();
 }
 
-// The whole reply, of which reply_ and moved_ bytes of payload may have gone already.
+// Prepares the reply. Its head and moved_ bytes of the payload may have been sent already.
 void ServedStream::aim_reply() {
   ByteWriter tail;
   encode_data_tail(tail, tail_);
@@ -228,7 +228,7 @@ void ServedStream::aim_reply() {
 
 Result<bool> ServedStream::send_reply() {
   const bool reading = head_.op == DataOp::kRead;
-  // Bytes of the payload still to be sent from registered memory need it to be registered still.
+  // If bytes of the payload remain to be sent from registered memory, it must still be registered.
   const bool from_memory =
       reading && !staged_ && tail_.status == Status::kSuccess && runs_.left() > kDataReplyTailBytes;
   if (from_memory && holds_.empty()) {
@@ -238,13 +238,13 @@ Result<bool> ServedStream::send_reply() {
           std::ranges::find_if(results_, [&, i = std::size_t{0}](Status now) mutable { return now != before[i++]; });
       const Status status = *why;
       results_ = before;  // as the reply's head has announced them
-      spoil(status);
+      fail_payload(status);
     }
   }
   while (!runs_.empty()) {
     auto sent = send_some(socket_.get(), runs_.front());
     if (!sent && sent.status() == Status::kStale && holds_.size() == items_.size()) {
-      spoil(Status::kStale);
+      fail_payload(Status::kStale);
       continue;
     }
     if (!sent) return sent.error();
@@ -260,11 +260,11 @@ Result<bool> ServedStream::send_reply() {
   return true;
 }
 
-// The rest of the payload cannot be had any more: zeros of the announced length follow, and the tail says so.
-void ServedStream::spoil(Status status) {
+// The rest of the payload cannot be read any more: zeros of the announced length are sent, and the tail reports it.
+void ServedStream::fail_payload(Status status) {
   holds_.clear();
   const std::uint64_t unsent = runs_.left() - tail_bytes_.size();
-  // The reply's head may not have left entirely; then no payload has.
+  // If the reply's head has not been sent completely, then no payload has been sent.
   const std::uint64_t payload_left = std::min(unsent, payload_bytes_);
   const std::uint64_t head_left = unsent - payload_left;
   tail_ = {payload_bytes_ - payload_left, status};
@@ -286,7 +286,7 @@ void ServedStream::begin_write() {
   state_ = State::kPayload;
 }
 
-// All of the payload, less what has come already.
+// Prepares the ranges for the payload, without the bytes that have arrived already.
 void ServedStream::aim_payload() {
   runs_.clear();
   if (staged_) {
@@ -305,8 +305,8 @@ void ServedStream::aim_payload() {
 
 Result<bool> ServedStream::receive_payload() {
   want(EPOLLIN);
-  // An initiator that gave up a WRITE aborts the connection; then what still waits here must not land.
-  if (was_aborted(socket_.get())) return Error(Status::kPeerLost, "the peer gave up a WRITE");
+  // An initiator that cancels a WRITE aborts the connection; then the received bytes must not be applied.
+  if (was_aborted(socket_.get())) return Error(Status::kPeerLost, "the peer cancelled a WRITE");
   if (!staged_ && holds_.empty() && !acquire_all()) aim_payload();
   take_buffered_payload();
   if (!runs_.empty()) {
@@ -333,7 +333,7 @@ Result<bool> ServedStream::receive_payload() {
   return true;
 }
 
-// What came together with the head.
+// Takes the part of the payload that arrived with the head.
 void ServedStream::take_buffered_payload() {
   while (!buffered().empty() && !runs_.empty()) {
     bool faulted = false;
@@ -344,8 +344,8 @@ void ServedStream::take_buffered_payload() {
   }
 }
 
-// Its memory cannot be written: unmapped, or made read-only, while it was registered. The rest of its payload is thrown
-// away, and the other items go on.
+// The item's memory cannot be written: it was unmapped, or made read-only, while it was registered. The rest of its
+// payload is discarded, and the other items continue.
 void ServedStream::give_up_item_under_way() {
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < items_.size(); ++i) {

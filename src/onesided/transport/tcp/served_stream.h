@@ -1,6 +1,6 @@
-// The owner's end of one data stream. The peer may lie, so each range is checked against this engine's own table
-// just before its bytes move, and the registration is held only while they do: a peer that stops reading cannot keep
-// memory registered, and memory that was deregistered is not read any more, even in the middle of a reply.
+// The owner's end of one data stream. The peer is not trusted: each range is checked against this engine's own table
+// just before its bytes move, and the registration is held only while they move. A peer that stops reading therefore
+// cannot keep memory registered, and deregistered memory is not read, not even in the middle of a reply.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@
 
 namespace onesided::tcp {
 
-// Confined to the loop's thread, apart from construction.
+// Confined to the loop's thread, except for construction.
 class ServedStream : public std::enable_shared_from_this<ServedStream> {
  public:
-  // `forget` runs once, when the stream has ended by itself or by close().
+  // `forget` is called once, when the stream has ended, by itself or by close().
   ServedStream(std::shared_ptr<EventLoop> loop, RegionAccess& memory, std::shared_ptr<PeerChannel> channel, Fd socket,
                std::function<void(ServedStream&)> forget);
 
@@ -33,7 +33,7 @@ class ServedStream : public std::enable_shared_from_this<ServedStream> {
   enum class State { kHead, kItems, kPayload, kReply };
 
   void on_ready();
-  // True: go on. False: nothing can be done before the socket is ready again.
+  // True: call again. False: nothing can be done before the socket is ready again.
   Result<bool> advance();
   Result<bool> receive_more();
   Result<bool> take_head();
@@ -43,7 +43,7 @@ class ServedStream : public std::enable_shared_from_this<ServedStream> {
   void stage_read();
   void aim_reply();
   Result<bool> send_reply();
-  void spoil(Status status);
+  void fail_payload(Status status);
   void begin_write();
   void aim_payload();
   void give_up_item_under_way();
@@ -63,24 +63,24 @@ class ServedStream : public std::enable_shared_from_this<ServedStream> {
 
   State state_ = State::kHead;
   std::uint32_t wanted_ = 0;
-  bool drained_ = false;          // the last read took all there was
-  std::vector<std::uint8_t> in_;  // heads, items, and what little of a payload came with them
+  bool drained_ = false;          // the last read took all arrived bytes
+  std::vector<std::uint8_t> in_;  // heads, items, and the part of a payload that arrived with them
   std::size_t in_begin_ = 0;
   std::size_t in_end_ = 0;
 
   // The request being served.
   DataRequestHead head_;
   std::vector<DataItem> items_;
-  std::vector<Status> results_;        // one an item
-  std::vector<RegionHold> holds_;      // one an item while bytes move, else none
-  std::vector<std::uint8_t> staging_;  // its payload, when it touches memory that the host cannot
+  std::vector<Status> results_;        // one per item
+  std::vector<RegionHold> holds_;      // one per item while bytes move, otherwise empty
+  std::vector<std::uint8_t> staging_;  // its payload, if it is in memory that the host cannot access
   bool staged_ = false;
   std::uint64_t moved_ = 0;  // of the payload
   std::uint64_t payload_bytes_ = 0;
   std::vector<std::uint8_t> reply_;  // head and failures
   DataReplyTail tail_;
   std::vector<std::uint8_t> tail_bytes_;
-  ByteRuns runs_;  // what is sent or received next
+  ByteRuns runs_;  // the next bytes to send or receive
 };
 
 }  // namespace onesided::tcp

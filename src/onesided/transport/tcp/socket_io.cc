@@ -103,7 +103,7 @@ Result<std::size_t> receive_some(int socket, std::span<iovec> parts) {
 void set_up_stream(int socket, const std::string& congestion) {
   const int on = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // The session's heartbeats notice first; this lets go of the socket on the side that only waits.
+  // The session's heartbeats detect a lost host first; keep-alive closes the socket on the side that only waits.
   ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleS, sizeof kIdleS);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &kProbeS, sizeof kProbeS);

@@ -1,4 +1,4 @@
-// Non-blocking scatter and gather on a socket, with the bookkeeping of what has been moved in one place.
+// Non-blocking scatter and gather on a socket, including the bookkeeping of moved bytes.
 #pragma once
 
 #include <sys/uio.h>
@@ -12,7 +12,7 @@
 
 namespace onesided::tcp {
 
-// A row of byte ranges that is used up from the front. A value; does not own the bytes.
+// A list of byte ranges that is consumed from the front. A value; does not own the bytes.
 class ByteRuns {
  public:
   void add(void* data, std::size_t nbytes) {
@@ -28,12 +28,12 @@ class ByteRuns {
   }
   std::uint64_t left() const { return left_; }
   bool empty() const { return left_ == 0; }
-  // What is left.
+  // The remaining ranges.
   std::span<iovec> front();
   void advance(std::uint64_t nbytes);
   // Copies up to `nbytes` from `data` into the front and advances; returns how much.
   std::size_t fill_from(const std::uint8_t* data, std::size_t nbytes);
-  // The same into memory that may be read-only or gone; `faulted` tells that the front is.
+  // The same into memory that may be read-only or unmapped; sets `faulted` if the front is.
   std::size_t fill_carefully_from(const std::uint8_t* data, std::size_t nbytes, bool& faulted);
 
  private:
@@ -45,14 +45,14 @@ class ByteRuns {
   std::uint64_t left_ = 0;
 };
 
-// Sends what the socket takes now. 0: nothing. PEER_LOST: broken.
+// Sends as many bytes as the socket accepts now; may be 0. PEER_LOST: the stream broke.
 Result<std::size_t> send_some(int socket, std::span<iovec> parts);
-// Receives what is there. 0: nothing yet. PEER_LOST: the stream ended or broke.
+// Receives the bytes that have arrived; may be 0. PEER_LOST: the stream ended or broke.
 Result<std::size_t> receive_some(int socket, std::span<iovec> parts);
 
-// TCP_NODELAY, an end in sight when the other host has vanished, and the congestion control ("": leave it).
+// Sets TCP_NODELAY, keep-alive (to detect an unreachable host) and the congestion control ("": unchanged).
 void set_up_stream(int socket, const std::string& congestion);
-// The peer aborted the connection (RST): nothing that still waits in the socket may be used.
+// True if the peer aborted the connection (RST): bytes that are still in the socket must not be used.
 bool was_aborted(int socket);
 // From now on, closing the socket aborts the connection.
 void abort_on_close(int socket);

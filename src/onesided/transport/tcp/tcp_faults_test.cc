@@ -7,7 +7,7 @@
 namespace onesided::tcp::testing {
 namespace {
 
-// Lets a test act in the middle of a transfer: when the owner has taken up so many of its chunks.
+// Lets a test act in the middle of a transfer: after the owner has started the given number of chunks.
 struct InTheMiddleTest : TcpTransportTest {
   void SetUp() override {
     TcpTransportTest::SetUp();
@@ -24,7 +24,7 @@ struct InTheMiddleTest : TcpTransportTest {
   std::atomic<int> acquired_{0};
 };
 
-TEST_F(InTheMiddleTest, DeregisteringInTheMiddleOfAReadWaitsForNoPeerAndGivesStale) {
+TEST_F(InTheMiddleTest, DeregisteringDuringAReadDoesNotWaitForThePeerAndGivesStale) {
   // T0: owner sends the region | T1: deregister -> each byte that arrived is the region's, the rest is STALE.
   auto remote = pattern(64 << 20, 8);
   std::vector<std::uint8_t> local(remote.size());
@@ -32,9 +32,9 @@ TEST_F(InTheMiddleTest, DeregisteringInTheMiddleOfAReadWaitsForNoPeerAndGivesSta
   auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)});
   wait_until_acquired(10);
   ASSERT_TRUE(memory.drop(key));
-  std::fill(remote.begin(), remote.end(), 0xdd);  // the owner uses its memory for something else
+  std::fill(remote.begin(), remote.end(), 0xdd);  // the owner reuses its memory
   ASSERT_TRUE(sink->wait());
-  // The chunks that were on their way are whole; the transfer as such failed, unless it was quicker.
+  // Chunks in flight are complete. The transfer failed, unless it was faster than the deregistration.
   if (sink->failed_.empty()) {
     EXPECT_EQ(sink->moved_[0], remote.size());
   } else {
@@ -43,14 +43,14 @@ TEST_F(InTheMiddleTest, DeregisteringInTheMiddleOfAReadWaitsForNoPeerAndGivesSta
   }
 }
 
-TEST_F(InTheMiddleTest, ABrokenStreamIsReplacedAndItsRequestsGoOn) {
+TEST_F(InTheMiddleTest, ABrokenStreamIsReplacedAndItsRequestsContinue) {
   build({.streams = 1, .threads = 1, .congestion = ""});
   auto remote = pattern(32 << 20, 2);
   std::vector<std::uint8_t> local(remote.size());
   const auto key = memory.add(remote.data(), remote.size());
   auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)});
   wait_until_acquired(5);
-  // The owner's side of the stream goes; the session lives.
+  // The owner's side of the stream is closed; the session remains open.
   replace_owner()->stop();
   ASSERT_TRUE(sink->wait());
   EXPECT_EQ(sink->rest(), std::nullopt);
@@ -59,7 +59,7 @@ TEST_F(InTheMiddleTest, ABrokenStreamIsReplacedAndItsRequestsGoOn) {
   EXPECT_GE(channel->opened, 2);
 }
 
-TEST_F(TcpTransportTest, AfterALostSessionEverythingFailsAtOnce) {
+TEST_F(TcpTransportTest, AfterALostSessionEveryBatchFailsImmediately) {
   auto remote = pattern(1 << 20, 2);
   std::vector<std::uint8_t> local(remote.size());
   const auto key = memory.add(remote.data(), remote.size());
@@ -69,20 +69,21 @@ TEST_F(TcpTransportTest, AfterALostSessionEverythingFailsAtOnce) {
   EXPECT_EQ(sink->rest(), Status::kPeerLost);
 }
 
-TEST_F(TcpTransportTest, ClosingTheLinkEndsWhatIsUnderWay) {
+TEST_F(TcpTransportTest, ClosingTheLinkEndsUnfinishedBatches) {
   auto remote = pattern(64 << 20, 2);
   std::vector<std::uint8_t> local(remote.size());
   const auto key = memory.add(remote.data(), remote.size());
   auto sink = post(Op::kRead, {move(local.data(), remote.data(), remote.size(), key)});
   link.reset();
   ASSERT_TRUE(sink->wait());
-  // Nothing may land from here on.
+  // From here on no byte may arrive.
   std::fill(local.begin(), local.end(), 0);
   initiator.reset();
   EXPECT_TRUE(all_are(local, 0));
 }
 
-// Memory that was made read-only, or unmapped, after it was registered: a peer that writes to it is told, no more.
+// Memory was made read-only, or unmapped, after it was registered: a peer that writes to it gets an error, and nothing
+// else fails.
 TEST_F(TcpTransportTest, AWriteIntoMemoryThatCannotBeWrittenFailsItsItemOnly) {
   constexpr std::size_t kBytes = 1 << 20;
   void* fixed = ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -91,7 +92,7 @@ TEST_F(TcpTransportTest, AWriteIntoMemoryThatCannotBeWrittenFailsItsItemOnly) {
   auto source = pattern(kBytes, 3);
   const auto fixed_key = memory.add(fixed, kBytes), good_key = memory.add(good.data(), good.size());
   const int opened = channel->opened;
-  // Together with the head of the request, and by itself.
+  // Payload that arrives together with the head of the request, and separately.
   for (const std::size_t nbytes : {std::size_t{100}, kBytes}) {
     std::fill(good.begin(), good.end(), 0);
     auto sink = post(Op::kWrite, {move(source.data(), fixed, nbytes, fixed_key),
@@ -107,14 +108,14 @@ TEST_F(TcpTransportTest, AWriteIntoMemoryThatCannotBeWrittenFailsItsItemOnly) {
   ::munmap(fixed, kBytes);
 }
 
-// An owner that takes streams and does nothing, like a frozen process.
-struct FrozenPeerTest : TcpTransportTest {
+// An owner that accepts streams and does nothing, like a suspended process.
+struct SuspendedPeerTest : TcpTransportTest {
   void serve(Fd far) override {
     MutexLock lock(held_mutex);
     held.push_back(std::move(far));
   }
-  // It thaws.
-  void thaw() {
+  // The owner continues.
+  void resume() {
     std::vector<Fd> streams;
     {
       MutexLock lock(held_mutex);
@@ -126,7 +127,7 @@ struct FrozenPeerTest : TcpTransportTest {
   std::vector<Fd> held;
 };
 
-TEST_F(FrozenPeerTest, ReadsTimeOutAndNothingLandsLater) {
+TEST_F(SuspendedPeerTest, ReadsTimeOutAndNoByteArrivesLater) {
   auto remote = pattern(4 << 20, 2);
   std::vector<std::uint8_t> local(remote.size(), 0);
   const auto key = memory.add(remote.data(), remote.size());
@@ -135,7 +136,7 @@ TEST_F(FrozenPeerTest, ReadsTimeOutAndNothingLandsLater) {
   ASSERT_TRUE(sink->wait() && queued->wait());
   EXPECT_EQ(sink->rest(), Status::kTimeout);
   EXPECT_EQ(queued->rest(), Status::kTimeout);
-  thaw();
+  resume();
   // A new transfer over the same streams comes after the old replies.
   std::vector<std::uint8_t> fresh(remote.size());
   auto later = post(Op::kRead, {move(fresh.data(), remote.data(), remote.size(), key)});
@@ -144,26 +145,26 @@ TEST_F(FrozenPeerTest, ReadsTimeOutAndNothingLandsLater) {
   EXPECT_TRUE(all_are(local, 0));
 }
 
-TEST_F(FrozenPeerTest, CancelledWritesNeverReachThePeersMemory) {
+TEST_F(SuspendedPeerTest, CancelledWritesNeverReachThePeersMemory) {
   std::vector<std::uint8_t> remote(4 << 20, 0);
   auto source = pattern(remote.size(), 2);
   const auto key = memory.add(remote.data(), remote.size());
   for (const std::uint64_t nbytes : {std::uint64_t{4096}, std::uint64_t{4} << 20}) {
     auto sink = post(Op::kWrite, {move(source.data(), remote.data(), nbytes, key)});
-    link->cancel(*last, Error(Status::kCancelled, "changed my mind"));
+    link->cancel(*last, Error(Status::kCancelled, "cancelled by the test"));
     ASSERT_TRUE(sink->wait());
     EXPECT_EQ(sink->rest(), Status::kCancelled);
   }
-  // T0: initiator aborts its streams | T1: owner wakes and finds the bytes in its sockets -> must not apply them.
-  thaw();
+  // T0: initiator aborts its streams | T1: owner continues and finds the bytes in its sockets -> must not apply them.
+  resume();
   auto good = pattern(4096, 7);
   auto later = post(Op::kWrite, {move(good.data(), remote.data(), good.size(), key)});
-  while (!later->wait(50)) thaw();
+  while (!later->wait(50)) resume();
   EXPECT_EQ(std::memcmp(remote.data(), good.data(), good.size()), 0);
   EXPECT_TRUE(all_are(std::span(remote).subspan(4096), 0));
 }
 
-TEST_F(FrozenPeerTest, ACancelledReadEndsSoonAndAFinishedOneIsLeftAlone) {
+TEST_F(SuspendedPeerTest, ACancelledReadEndsSoonAndCancelOfAFinishedOneIsANoOp) {
   auto remote = pattern(1 << 20, 2);
   std::vector<std::uint8_t> local(remote.size());
   const auto key = memory.add(remote.data(), remote.size());
@@ -174,8 +175,8 @@ TEST_F(FrozenPeerTest, ACancelledReadEndsSoonAndAFinishedOneIsLeftAlone) {
   link->cancel(*last, Error(Status::kCancelled, "again"));
 }
 
-// T0: waits for the batch and receives for it | T1: cancels -> T0 has nothing to receive any more and is told.
-TEST_F(FrozenPeerTest, AThreadThatHelpsIsNoObstacleToCancel) {
+// T0: waits for the batch and receives for it | T1: cancels -> T0 has nothing left to receive, and its wait ends.
+TEST_F(SuspendedPeerTest, AWaitingThreadDoesNotBlockCancel) {
   auto remote = pattern(1 << 20, 2);
   const auto key = memory.add(remote.data(), remote.size());
   for (const auto op : {Op::kRead, Op::kWrite}) {
@@ -197,7 +198,7 @@ TEST_F(FrozenPeerTest, AThreadThatHelpsIsNoObstacleToCancel) {
   }
 }
 
-// Field case B01: what an owner does with peers that speak the protocol and lie, or do not speak it.
+// Field case B01: an owner handles peers that send false requests or violate the protocol.
 TEST_F(TcpTransportTest, ForgedRequestsCloseTheirStreamAndTouchNothing) {
   auto remote = pattern(1 << 20, 2);
   const auto untouched = remote;
@@ -224,12 +225,12 @@ TEST_F(TcpTransportTest, ForgedRequestsCloseTheirStreamAndTouchNothing) {
   constexpr std::size_t kRefused = kDataReplyHeadBytes + kDataFailureBytes;
   for (const auto op : {DataOp::kRead, DataOp::kWrite}) {
     const std::size_t tail = op == DataOp::kRead ? kDataReplyTailBytes : 0;
-    // Well-formed, but outside what is registered: refused item by item, no payload.
+    // Well-formed, but outside registered memory: refused item by item, no payload.
     EXPECT_EQ(forge(request(op, {{key, address + 4095, 64}})), kRefused + tail);
     EXPECT_EQ(forge(request(op, {{key, address + 4096 + 8192 - 63, 64}})), kRefused + tail);
     EXPECT_EQ(forge(request(op, {{{key.index, key.generation + 1}, address + 4096, 64}})), kRefused + tail);
     EXPECT_EQ(forge(request(op, {{{99, 1}, address + 4096, 64}})), kRefused + tail);
-    // Not well-formed: closed without a word.
+    // Not well-formed: closed without a reply.
     EXPECT_EQ(forge(request(op, {{key, ~0ULL - 10, 64}})), 0u);
     EXPECT_EQ(forge(request(op, {{key, address + 4096, kMaxDataPayload + 1}})), 0u);
     auto lying = request(op, {{key, address + 4096, 64}});

@@ -1,5 +1,5 @@
-// One initiator and one owner of the tcp transport in one process, without sessions and registries: what its tests
-// share.
+// Shared by the tests of the tcp transport: one initiator and one owner in one process, without sessions and
+// registries.
 #pragma once
 
 #include <fmt/core.h>
@@ -25,7 +25,7 @@ namespace onesided::tcp::testing {
 
 inline constexpr std::int64_t kTestMs = 20'000;
 
-// Device memory that only copies can reach: its addresses are tags, its bytes lie elsewhere.
+// Device memory that only the device's copies can access: its addresses are tags, its bytes lie elsewhere.
 class FarDevice : public Device {
  public:
   static constexpr std::uint64_t kBase = 0x10000;
@@ -81,7 +81,7 @@ class FakeMemory : public RegionAccess {
     region.device = device;
     return key;
   }
-  // Waits for its users, as deregister_mem does.
+  // Waits until the region is unused, as deregister_mem does.
   bool drop(RegionKey key) {
     Region* region = nullptr;
     {
@@ -127,7 +127,7 @@ inline std::pair<Fd, Fd> tcp_pair() {
   return {std::move(near), std::move(far)};
 }
 
-// The session to the owner, without a session.
+// Replaces the session to the owner.
 class FakeChannel : public PeerChannel {
  public:
   explicit FakeChannel(std::function<void(Fd)> serve) : serve_(std::move(serve)) {
@@ -138,7 +138,7 @@ class FakeChannel : public PeerChannel {
   bool alive() const override { return alive_; }
   Result<Fd> open_stream(std::string_view transport, Deadline) override {
     EXPECT_EQ(transport, "tcp");
-    if (!alive_ || refuse) return Error(Status::kPeerLost, "no more streams");
+    if (!alive_ || refuse) return Error(Status::kPeerLost, "the test refuses data streams");
     auto [near, far] = tcp_pair();
     ++opened;
     serve_(std::move(far));
@@ -224,7 +224,7 @@ struct TcpTransportTest : ::testing::Test {
     MutexLock lock(owner_mutex);
     owner->serve(std::move(far), owners_channel);
   }
-  // Streams from now on go to another owner; returns the one before.
+  // Connects new streams to another owner; returns the previous one.
   std::unique_ptr<Transport> replace_owner() {
     auto fresh = std::move(*make_tcp_transport({}, memory));
     MutexLock lock(owner_mutex);

@@ -11,7 +11,7 @@
 namespace onesided::tcp {
 namespace {
 
-// A stopped WRITE may use this long to be answered before its stream is reset; cancel() promises 100 ms in all.
+// A stopped WRITE may take this long to be answered before its stream is reset; cancel() guarantees 100 ms in total.
 constexpr auto kWriteGrace = std::chrono::milliseconds(50);
 constexpr std::int64_t kOpenMs = 2000;
 constexpr std::int64_t kFirstPauseMs = 20;
@@ -42,7 +42,8 @@ void LinkCore::add_stream(Fd socket) {
   {
     MutexLock lock(mutex_);
     if (closed_) return;
-    // The first stream serves everybody, so that there is always one; the one kept for small batches comes second.
+    // The first stream serves all batches, so that there is always one; the stream reserved for small batches is opened
+    // second.
     const bool small_only = wanted_streams_ > 1 && !streams_.empty() &&
                             std::ranges::none_of(streams_, [](const auto& s) { return s->small_only(); });
     stream = std::make_shared<ClientStream>(loops_[next_loop_++ % loops_.size()], shared_from_this(), std::move(socket),
@@ -61,7 +62,8 @@ void LinkCore::repair() {
     opener_ = std::thread([self = shared_from_this()] { self->open_missing(); });
   } catch (const std::system_error& failure) {
     opening_ = false;
-    log_line(LogLevel::kWarn, fmt::format("data streams to {}: no thread to open them ({})", peer_id_, failure.what()));
+    log_line(LogLevel::kWarn,
+             fmt::format("data streams to {}: cannot start a thread to open them ({})", peer_id_, failure.what()));
     repair_later();
   }
 }
@@ -131,7 +133,7 @@ void LinkCore::post(std::shared_ptr<const Batch> batch) {
       (run->small() ? small_ : large_).push_back(run);
       if (!deadline.is_never()) {
         deadlines_.emplace(deadline.at(), batch.get());
-        // One timer serves all: it is set only for a deadline that comes before the one it is set for.
+        // One timer serves all deadlines: it is set again only for an earlier deadline.
         arm = deadline.at() < armed_;
         if (arm) armed_ = deadline.at();
       }
@@ -143,11 +145,11 @@ void LinkCore::post(std::shared_ptr<const Batch> batch) {
   pump_for(*run);
 }
 
-// A READ, or a small WRITE, is sent from the caller's thread: one wake-up less.
+// A READ, or a small WRITE, is sent on the caller's thread, which avoids one wake-up.
 void LinkCore::pump_for(const BatchRun& run) {
   const auto all = streams();
   const bool here = run.small() || run.batch().op == Op::kRead;
-  // The stream that is kept for small batches first.
+  // The stream reserved for small batches first.
   for (const bool small_only : {true, false}) {
     if (small_only && !run.small()) continue;
     for (const auto& stream : all) {
@@ -231,7 +233,7 @@ void LinkCore::arm_deadline() {
   loops_.front()->post([self = shared_from_this()] { self->on_deadline(); });
 }
 
-// Ends what is due and sets the timer for what is not.
+// Ends the runs whose deadline has passed and sets the timer for the others.
 void LinkCore::on_deadline() {
   std::vector<std::shared_ptr<BatchRun>> due;
   std::optional<Clock::time_point> next;

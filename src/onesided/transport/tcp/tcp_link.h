@@ -1,5 +1,5 @@
-// One peer over several TCP streams. Batches wait here and are handed out request by request, so that streams,
-// batches and threads share fairly; what a broken stream leaves undone comes back here.
+// The link to one peer over several TCP streams. Batches are queued here and passed to streams request by request, so
+// that streams, batches and threads share fairly. If a stream breaks, its unfinished requests return here.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@
 
 namespace onesided::tcp {
 
-// What a link is made of, and what its streams and timers refer to; lives as long as the last of them.
+// The state of a link, to which its streams and timers refer; it exists as long as the last of them.
 class LinkCore final : public ClientStream::Source, public std::enable_shared_from_this<LinkCore> {
  public:
   LinkCore(std::shared_ptr<PeerChannel> channel, std::vector<std::shared_ptr<EventLoop>> loops, std::uint32_t streams,
            std::string congestion);
 
-  // The first stream, from the caller's thread; the others follow in the background.
+  // Opens the first stream on the caller's thread; the others are opened in the background.
   Result<void> open(Deadline deadline);
   void post(std::shared_ptr<const Batch> batch);
   void cancel(const Batch& batch, const Error& why);
   bool help(const Batch& batch);
-  // Ends all work, closes the streams, joins the thread that opens them. Not from a loop's thread.
+  // Ends all work, closes the streams, joins the thread that opens them. Must not be called on a loop's thread.
   void close();
 
   std::unique_ptr<Request> next_request(bool small_only) override;
@@ -59,14 +59,14 @@ class LinkCore final : public ClientStream::Source, public std::enable_shared_fr
   const std::uint32_t wanted_streams_;
   const std::string congestion_;
 
-  EventLoop::TimerId deadline_timer_ = 0;  // of the first loop's thread
+  EventLoop::TimerId deadline_timer_ = 0;  // used on the first loop's thread
 
   Mutex mutex_;
   std::vector<std::shared_ptr<ClientStream>> streams_ ONESIDED_GUARDED_BY(mutex_);
   std::map<const Batch*, std::shared_ptr<BatchRun>> runs_ ONESIDED_GUARDED_BY(mutex_);  // not ended
   std::set<DeadlineKey> deadlines_ ONESIDED_GUARDED_BY(mutex_);
   Clock::time_point armed_ ONESIDED_GUARDED_BY(mutex_) = Clock::time_point::max();
-  // Runs with something to send, each once; the front has the next turn.
+  // Runs with requests to send, each once; the front has the next turn.
   std::deque<std::shared_ptr<BatchRun>> small_ ONESIDED_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<BatchRun>> large_ ONESIDED_GUARDED_BY(mutex_);
   bool large_turn_ ONESIDED_GUARDED_BY(mutex_) = false;

@@ -73,9 +73,8 @@ class TcpTransport final : public Transport {
       const auto of_session =
           std::ranges::count_if(served_, [&](const auto& other) { return &other->channel() == &served->channel(); });
       if (of_session >= kMaxStreams || served_.size() >= descriptor_limit() / 2) {
-        return log_line(LogLevel::kWarn,
-                        fmt::format("a data stream of {} was turned away: it has {}, all peers have {}",
-                                    served->channel().peer().engine_id, of_session, served_.size()));
+        return log_line(LogLevel::kWarn, fmt::format("refused a data stream from {}: it has {}, all peers have {}",
+                                                     served->channel().peer().engine_id, of_session, served_.size()));
       }
       served_.insert(served);
     }
@@ -96,7 +95,7 @@ class TcpTransport final : public Transport {
       served.swap(served_);
     }
     for (const auto& stream : served) run_on(*stream->loop(), [&] { stream->close(); });
-    // The engine has closed its connections first: no link is left that would wait for a loop.
+    // The engine has closed its connections before, so no link waits for a loop.
     for (const auto& loop : loops_) loop->stop();
   }
 
@@ -106,7 +105,7 @@ class TcpTransport final : public Transport {
     std::erase_if(served_, [&](const auto& stream) { return stream.get() == &ended; });
   }
 
-  // Each link begins with another loop.
+  // Each link starts with another loop.
   std::vector<std::shared_ptr<EventLoop>> turned_loops() {
     auto loops = loops_;
     const auto first = next_loop_.fetch_add(1) % loops.size();
@@ -131,7 +130,7 @@ Result<std::string> tcp_congestion_in_use(const std::string& wanted) {
   const std::string name = wanted.empty() ? kPreferredCongestion : wanted;
   const Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!probe.valid())
-    return Error(Status::kResourceExhausted, fmt::format("no socket left ({})", std::strerror(errno)));
+    return Error(Status::kResourceExhausted, fmt::format("cannot create a socket ({})", std::strerror(errno)));
   if (::setsockopt(probe.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0)
     return name;
   if (wanted.empty()) return std::string();

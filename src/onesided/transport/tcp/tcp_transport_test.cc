@@ -124,8 +124,8 @@ TEST_F(TcpTransportTest, MemoryTheHostCannotTouchGoesThroughItsDevice) {
   }
 }
 
-// Each thread that waits receives: its own replies and what comes between them.
-TEST_F(TcpTransportTest, ThreadsThatWaitReceiveForThemselvesAndForOthers) {
+// Each waiting thread receives its own replies and those between them.
+TEST_F(TcpTransportTest, WaitingThreadsReceiveForThemselvesAndForOthers) {
   constexpr int kThreads = 4, kRounds = 100;
   constexpr std::size_t kShare = 256 << 10;
   auto remote = pattern(kThreads * kShare, 5);
@@ -157,7 +157,7 @@ TEST_F(TcpTransportTest, ThreadsThatWaitReceiveForThemselvesAndForOthers) {
   }
 }
 
-TEST_F(TcpTransportTest, ManyThreadsAndBatchesAtOnce) {
+TEST_F(TcpTransportTest, ManyConcurrentThreadsAndBatches) {
   build({.streams = 3, .threads = 2, .congestion = ""});
   auto remote = pattern(8 << 20, 2);
   const auto key = memory.add(remote.data(), remote.size());

@@ -1,6 +1,6 @@
-// A guest may freeze at any moment: while it is told of memory, and in the middle of a write. Here it is played by
-// the test, so that the moment can be chosen.
-#include "onesided/engine/guests.h"
+// Tests of InboundPeers. A peer may be suspended at any moment, also while it receives regions or writes. Here the test
+// plays the peer, so that it can choose the moment.
+#include "onesided/engine/inbound_peers.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -13,10 +13,10 @@
 namespace onesided {
 namespace {
 
-constexpr std::int64_t kTestMs = 20'000;  // far more than anything takes
-constexpr std::int64_t kShortMs = 20;     // for what is known not to end
+constexpr std::int64_t kTestMs = 20'000;  // far above any expected duration
+constexpr std::int64_t kShortMs = 20;     // for waits that must time out
 
-// A session to a guest that reads when the test says so.
+// A session to a peer that reads when the test calls read().
 class PlayedSession final : public Session {
  public:
   explicit PlayedSession(std::uint64_t id, bool local) : id_(id) { info_.local = local; }
@@ -28,7 +28,7 @@ class PlayedSession final : public Session {
   bool alive() const override { return alive_; }
   bool process_ended() const override { return process_ended_; }
   bool drained() const override { return reads_ || queued_ == 0; }
-  Result<void> wait_for_room(Deadline) override { return {}; }
+  Result<void> wait_for_capacity(Deadline) override { return {}; }
   void stop_sending(const Error&) override {}
   void close(std::string_view) override { alive_ = false; }
   Result<Fd> open_stream(std::string_view, Deadline) override { return Error(Status::kUnsupported, "played"); }
@@ -54,26 +54,26 @@ class PlayedSession final : public Session {
   PeerInfo info_;
 };
 
-class GuestsTest : public ::testing::Test {
+class InboundPeersTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto registry = Registry::create(7, {&shared_host_device(), nullptr});
     ASSERT_TRUE(registry.ok());
     registry_ = std::move(*registry);
-    guests_ = std::make_unique<Guests>(*registry_);
+    inbound_ = std::make_unique<InboundPeers>(*registry_);
   }
-  std::shared_ptr<PlayedSession> guest(bool local = true) {
+  std::shared_ptr<PlayedSession> peer(bool local = true) {
     const auto session = std::make_shared<PlayedSession>(++ids_, local);
-    EXPECT_TRUE(guests_->on_accepted(session).ok());
+    EXPECT_TRUE(inbound_->on_accepted(session).ok());
     read(*session);
     return session;
   }
-  // It reads what waits, and what it is told then.
+  // The peer reads what is queued, and what is then sent to it.
   void read(PlayedSession& session) {
     session.queued_ = 0;
-    guests_->on_drained(std::shared_ptr<Session>(std::shared_ptr<void>(), &session));
+    inbound_->on_drained(std::shared_ptr<Session>(std::shared_ptr<void>(), &session));
   }
-  // Memory that peers can map, registered.
+  // Registered memory that peers can map.
   struct Memory {
     void* address;
     RegionKey key;
@@ -83,15 +83,15 @@ class GuestsTest : public ::testing::Test {
     EXPECT_TRUE(address.ok());
     const auto added = registry_->add(reinterpret_cast<std::uint64_t>(*address), 4096, MemType::kHost);
     EXPECT_TRUE(added.ok());
-    guests_->added(added->region);
+    inbound_->added(added->region);
     return {*address, added->key};
   }
   bool remove(const Memory& memory, std::int64_t timeout_ms = kTestMs) {
     EXPECT_TRUE(registry_->begin_remove(memory.key).ok());
-    guests_->dropped(memory.key);
+    inbound_->dropped(memory.key);
     const auto drained = registry_->drain(
         memory.key, Deadline::after_ms(timeout_ms),
-        [&](Deadline until) { return guests_->leases_clear(memory.key, until); }, [] {});
+        [&](Deadline until) { return inbound_->leases_clear(memory.key, until); }, [] {});
     if (drained.ok()) {
       EXPECT_TRUE(shared_host_device().free(memory.address, 4096).ok());
     }
@@ -99,18 +99,18 @@ class GuestsTest : public ::testing::Test {
   }
 
   std::unique_ptr<Registry> registry_;
-  std::unique_ptr<Guests> guests_;
+  std::unique_ptr<InboundPeers> inbound_;
   std::uint64_t ids_ = 0;
 };
 
-// What a guest makes of the messages it got.
+// The regions that a peer derives from its messages.
 std::set<RegionKey> known_regions(const PlayedSession& session) {
   std::set<RegionKey> known;
   for (const auto& message : session.sent_) {
     const auto* update = std::get_if<RegionUpdate>(&message);
     if (!update) continue;
     for (const auto& key : update->dropped) EXPECT_EQ(known.erase(key), 1U);
-    for (const auto& region : update->added) EXPECT_TRUE(known.insert(region.key).second) << "told twice";
+    for (const auto& region : update->added) EXPECT_TRUE(known.insert(region.key).second) << "sent twice";
   }
   return known;
 }
@@ -124,10 +124,10 @@ int count_complete(const PlayedSession& session) {
   return count;
 }
 
-TEST_F(GuestsTest, AGuestIsToldWhatThereIsAndWhatChanges) {
+TEST_F(InboundPeersTest, APeerReceivesTheTableAndEachChange) {
   const auto before = add();
   for (const bool local : {true, false}) {
-    const auto session = guest(local);
+    const auto session = peer(local);
     EXPECT_EQ(known_regions(*session), std::set{before.key});
     EXPECT_EQ(count_complete(*session), 1);
     const auto later = add();
@@ -136,76 +136,76 @@ TEST_F(GuestsTest, AGuestIsToldWhatThereIsAndWhatChanges) {
     EXPECT_EQ(known_regions(*session), std::set{before.key});
     EXPECT_EQ(session->descriptors_, local ? 4U : 0U);  // table, leases, two files
     session->alive_ = false;
-    guests_->on_lost(session);
+    inbound_->on_lost(session);
   }
   EXPECT_TRUE(remove(before));
 }
 
-TEST_F(GuestsTest, AFrozenGuestCostsOneMessageAndIsToldTheDifference) {
+TEST_F(InboundPeersTest, ASuspendedPeerCostsOneMessageAndThenReceivesTheDifference) {
   for (const bool local : {true, false}) {
-    const auto session = guest(local);
+    const auto session = peer(local);
     const auto stays = add();
     const auto goes = add();
     session->reads_ = false;
-    const auto told = session->sent_.size();
-    session->queued_ = 1;  // the last message is still on its way
-    std::vector<Memory> news;
+    const auto sent = session->sent_.size();
+    session->queued_ = 1;  // the last message is still queued
+    std::vector<Memory> added;
     for (int i = 0; i < 1000; ++i) remove(add());
     EXPECT_TRUE(remove(goes));
-    for (int i = 0; i < 200; ++i) news.push_back(add());
-    EXPECT_EQ(session->sent_.size(), told) << "messages pile up for a guest that does not read";
+    for (int i = 0; i < 200; ++i) added.push_back(add());
+    EXPECT_EQ(session->sent_.size(), sent) << "messages accumulate for a peer that does not read";
     EXPECT_TRUE(session->alive());
-    // It goes on, slowly: one message at a time.
+    // The peer reads on slowly: one message at a time.
     for (int i = 0; i < 100; ++i) read(*session);
     std::set<RegionKey> expected = {stays.key};
-    for (const auto& memory : news) expected.insert(memory.key);
+    for (const auto& memory : added) expected.insert(memory.key);
     EXPECT_EQ(known_regions(*session), expected);
     EXPECT_EQ(count_complete(*session), 1);
-    // And hears of changes at once again.
+    // Then changes are sent immediately again.
     session->reads_ = true;
-    news.push_back(add());
-    expected.insert(news.back().key);
+    added.push_back(add());
+    expected.insert(added.back().key);
     EXPECT_EQ(known_regions(*session), expected);
-    for (const auto& memory : news) EXPECT_TRUE(remove(memory));
+    for (const auto& memory : added) EXPECT_TRUE(remove(memory));
     EXPECT_TRUE(remove(stays));
-    guests_->on_lost(session);
+    inbound_->on_lost(session);
   }
 }
 
-TEST_F(GuestsTest, QuestionsAreAnsweredOnceTheirAskerReads) {
+TEST_F(InboundPeersTest, RequestsAreAnsweredOnceThePeerReads) {
   const auto memory = add();
-  const auto session = guest(false);
+  const auto session = peer(false);
   session->reads_ = false;
   session->queued_ = 1;
-  const auto told = session->sent_.size();
+  const auto sent = session->sent_.size();
   const auto later = add();
-  for (std::uint64_t tag = 1; tag <= 2000; ++tag) guests_->on_table_request(session, TableRequest{tag});
-  EXPECT_EQ(session->sent_.size(), told);
+  for (std::uint64_t tag = 1; tag <= 2000; ++tag) inbound_->on_table_request(session, TableRequest{tag});
+  EXPECT_EQ(session->sent_.size(), sent);
   for (int i = 0; i < 10; ++i) read(*session);
-  ASSERT_EQ(session->sent_.size(), told + 2);
+  ASSERT_EQ(session->sent_.size(), sent + 2);
   EXPECT_EQ(known_regions(*session), (std::set{memory.key, later.key}));
   EXPECT_EQ(std::get<TableSynced>(session->sent_.back()).tag, 2000U);
   session->reads_ = true;
-  guests_->on_table_request(session, TableRequest{2001});
+  inbound_->on_table_request(session, TableRequest{2001});
   EXPECT_EQ(std::get<TableSynced>(session->sent_.back()).tag, 2001U);
   EXPECT_TRUE(remove(memory));
   EXPECT_TRUE(remove(later));
 }
 
-// T0 (guest): lease | look: live | copy ............ frozen .............. | go on
+// T0 (peer): lease | look: live | copy ............ frozen .............. | go on
 // T1 (owner):                            the session ends | deregister: BUSY until it is dead or has given back
-TEST_F(GuestsTest, TheEndOfASessionIsNotTheEndOfAWrite) {
+TEST_F(InboundPeersTest, TheEndOfASessionDoesNotEndAWrite) {
   for (const bool dies : {true, false}) {
     const auto memory = add();
-    const auto session = guest();
+    const auto session = peer();
     const auto page = LeasePage::map(std::move(session->lease_file_), LeasePage::kBytes);
     ASSERT_TRUE(page.ok());
     const auto cell = (*page)->take(memory.key);
     EXPECT_FALSE((*page)->revoked());
     session->alive_ = false;
-    guests_->on_lost(session);
-    EXPECT_EQ(guests_->count(), 0U);
-    EXPECT_FALSE(remove(memory, kShortMs)) << "a frozen writer was forgotten with its session";
+    inbound_->on_lost(session);
+    EXPECT_EQ(inbound_->count(), 0U);
+    EXPECT_FALSE(remove(memory, kShortMs)) << "a suspended writer was forgotten with its session";
     std::thread owner([&] { EXPECT_TRUE(remove(memory)); });
     if (dies)
       session->process_ended_ = true;
@@ -215,13 +215,13 @@ TEST_F(GuestsTest, TheEndOfASessionIsNotTheEndOfAWrite) {
   }
 }
 
-// The other order: nothing is leased when the session ends, so the page is dropped; whoever comes later must see it.
-TEST_F(GuestsTest, NobodyLeasesFromAnOwnerWhoEndedTheSession) {
+// The other order: no lease is held when the session ends, so the page is dropped; a later writer must observe that.
+TEST_F(InboundPeersTest, NoLeaseIsTakenAfterTheOwnerEndedTheSession) {
   const auto memory = add();
-  const auto session = guest();
+  const auto session = peer();
   const auto page = LeasePage::map(std::move(session->lease_file_), LeasePage::kBytes);
   ASSERT_TRUE(page.ok());
-  guests_->on_lost(session);
+  inbound_->on_lost(session);
   const auto cell = (*page)->take(memory.key);
   EXPECT_TRUE((*page)->revoked());
   EXPECT_TRUE(remove(memory, kShortMs));
