@@ -193,7 +193,7 @@ void bind_exchange(nb::module_& module) {
           "memory_gone",
           [](PyExchange& self, std::uint64_t memory) {
             const Unlocked unlocked;
-            self.exchange->regions().memory_gone(memory);
+            self.exchange->regions().memory_freed(memory);
           },
           nb::arg("memory"), "The memory of this number is about to be freed: ends its registrations.")
       .def("fetch", &fetch, nb::arg("object_id"), nb::arg("engine_id"), nb::arg("meta_version"), nb::arg("desc"),

@@ -1,4 +1,4 @@
-// The one place that names concrete devices and transports.
+// Constructs the concrete devices and transports; no other file names them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,13 +40,13 @@ EngineParts::MakeTransport always(std::unique_ptr<Transport> (*make)()) {
 Result<std::unique_ptr<Transport>> make_tcp(const EngineOptions& options, RegionAccess& memory) {
   TcpOptions tcp;
   tcp.streams = options.tcp_streams;
-  // A thread more than there are streams to one peer, or processors, moves nothing faster.
+  // More threads than streams to one peer, or than processors, do not increase the throughput.
   tcp.threads = std::clamp(std::thread::hardware_concurrency() / 2, 1U, tcp.streams);
   tcp.congestion = options.tcp_congestion;
   return make_tcp_transport(tcp, memory);
 }
 
-// The numeric address that the engine listens on, for HIXL to listen beside it.
+// The numeric address that the engine listens on; HIXL listens on the same address.
 std::string numeric_host(std::string_view local_engine) {
   const auto endpoint = Endpoint::parse(local_engine);
   if (!endpoint) return {};

@@ -1,5 +1,5 @@
-// Host memory that peers can map: one buffer at a time for the user (HostBuffer), or a growing pool of
-// pre-faulted, reused segments for receive buffers and for weights that live on the host.
+// Host memory that peers can map: single buffers (HostBuffer), or a growing pool of pre-faulted, reused segments for
+// receive buffers and for weights on the host.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@
 
 namespace onesided {
 
-// Exportable (memfd) host memory, zeroed. Owns it. A value that moves; give it back from one thread.
+// Owns exportable (memfd) host memory, initially zero. A movable value; one thread destroys it.
 class HostBuffer {
  public:
-  // PARAM_INVALID: nothing asked, or not a power of two. RESOURCE_EXHAUSTED: the machine has not that much.
+  // PARAM_INVALID: nbytes is 0, or alignment is not a power of two. RESOURCE_EXHAUSTED: the machine does not have
+  // enough memory.
   static Result<HostBuffer> create(std::uint64_t nbytes, std::uint64_t alignment);
   HostBuffer(HostBuffer&& other) noexcept;
   HostBuffer& operator=(HostBuffer&&) = delete;
@@ -28,7 +29,7 @@ class HostBuffer {
   std::uint64_t nbytes_;
 };
 
-// A pool over exportable host memory whose pages are present before their first use. PARAM_INVALID as Pool::create().
+// A pool of exportable host memory whose pages are allocated before their first use. PARAM_INVALID as Pool::create().
 Result<std::unique_ptr<Pool>> create_host_pool(const PoolOptions& options);
 
 }  // namespace onesided

@@ -1,4 +1,4 @@
-// An engine with everything this build has: host memory, NPUs, all transports. Programs and bindings start here.
+// Opens an engine with all devices and transports of this build. The entry point for programs and bindings.
 #pragma once
 
 #include <map>
@@ -14,10 +14,10 @@ namespace onesided {
 // Names that the option "transports" may list, best first.
 std::vector<std::string> known_transports();
 
-// What an engine offers when the option is left out: all of them, but "ascend" only where real NPUs are.
+// The transports of an engine if the option is not set: all of them, but "ascend" only with real NPUs.
 std::vector<std::string> default_transports();
 
-// PARAM_INVALID: names the option or the address. ADDR_IN_USE. NOT_FOUND: the secret's file.
+// Errors: PARAM_INVALID, with the option or the address; ADDR_IN_USE; NOT_FOUND: the secret's file does not exist.
 Result<std::unique_ptr<Engine>> open_engine(std::string_view local_engine,
                                             const std::map<std::string, std::string>& options = {});
 

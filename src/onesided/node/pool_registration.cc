@@ -28,9 +28,9 @@ class PoolRegistration::Registrar final : public SegmentListener {
   }
 
   bool let_go(const SegmentInfo& segment) override { return release(segment.address); }
-  void on_segment_dropped(const SegmentInfo&) override {}  // let_go() did all there is to do
+  void on_segment_dropped(const SegmentInfo&) override {}  // let_go() has deregistered it already
 
-  // Nothing more is registered. True: nothing is registered any more either.
+  // Registers no further segments and deregisters all. True if nothing is registered any more.
   bool close() {
     std::vector<std::uint64_t> addresses;
     {
@@ -62,7 +62,8 @@ class PoolRegistration::Registrar final : public SegmentListener {
     failures_.push_back(std::move(error));
   }
 
-  // False: the engine could not, e.g. since a transfer still moves bytes there. Then the handle is kept.
+  // False: the engine could not deregister it, for example because a transfer still moves bytes there. Then the handle
+  // is kept.
   bool release(std::uint64_t address) {
     std::uint64_t handle = 0;
     {
@@ -74,21 +75,21 @@ class PoolRegistration::Registrar final : public SegmentListener {
     const auto released = calls_.deregister_memory(handle);
     MutexLock lock(mutex_);
     const auto found = entries_.find(address);
-    // T0: trim | T1: close() -> both deregister, one finds it done.
+    // T0: trim | T1: close() -> both deregister, one finds that it is done.
     if (found == entries_.end() || found->second.handle != handle) return true;
     if (released.ok() || released.status() == Status::kNotFound || released.status() == Status::kClosed) {
       entries_.erase(found);
       return true;
     }
     if (!std::exchange(found->second.told, true)) {
-      fail(released.error().with_context(fmt::format("segment {:#x} stays", address)));
+      fail(released.error().with_context(fmt::format("segment {:#x} remains registered", address)));
     }
     return false;
   }
 
   struct Entry {
     std::uint64_t handle = 0;
-    bool told = false;  // that it could not be deregistered
+    bool told = false;  // its failure to deregister has been reported
   };
 
   const RegistrationCalls calls_;
@@ -104,12 +105,12 @@ Result<std::unique_ptr<PoolRegistration>> PoolRegistration::create(Pool& pool, R
   std::unique_ptr<PoolRegistration> made(new PoolRegistration(pool, registrar));
   made->subscription_ = pool.subscribe(registrar);
   const std::vector<Error> failures = registrar->failures();
-  if (!failures.empty()) return failures.front();  // made's destructor undoes what succeeded
+  if (!failures.empty()) return failures.front();  // made's destructor deregisters the others
   return made;
 }
 
 PoolRegistration::~PoolRegistration() {
-  // What a transfer still uses must not go back to the device: the registrar stays subscribed and is asked about it.
+  // Memory that a transfer still uses must not be freed, so the registrar remains subscribed and is asked about it.
   if (registrar_->close()) pool_.unsubscribe(subscription_);
 }
 

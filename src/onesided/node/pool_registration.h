@@ -1,5 +1,5 @@
-// Pools announce segments and the engine registers memory; neither knows the other. This joins one pool to one
-// engine: each segment is registered once, before the first block in it, and deregistered before it goes back.
+// Connects one pool to one engine, which have no other relation: each segment is registered once, before the first
+// block in it is allocated, and deregistered before it is freed.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace onesided {
 
-// What is needed of an engine. Both are called with no lock held, from threads that grow or trim the pool. `deregister`
-// succeeds only when nobody uses the memory any more; NOT_FOUND and CLOSED count as that, after any other error it is
-// called again later. Both may be called as long as the pool lives.
+// The calls needed from an engine. Both are called without a lock, on threads that grow or trim the pool. `deregister`
+// succeeds only if no transfer uses the memory any more; NOT_FOUND and CLOSED count as success; after any other error
+// it is called again later. Both may be called as long as the pool exists.
 struct RegistrationCalls {
   std::function<Result<std::uint64_t>(std::uint64_t address, std::uint64_t nbytes, MemType type)> register_memory;
   std::function<Result<void>(std::uint64_t handle)> deregister_memory;
@@ -24,18 +24,18 @@ struct RegistrationCalls {
 // The registrations of one pool's segments with one engine. Internally synchronized. The pool must outlive it.
 class PoolRegistration {
  public:
-  // Registers what is there before it returns. On failure everything is deregistered again.
+  // Registers the existing segments before it returns. After a failure everything is deregistered again.
   static Result<std::unique_ptr<PoolRegistration>> create(Pool& pool, RegistrationCalls calls);
-  // Deregisters all segments and stops listening. A segment that could not be deregistered stays in the pool until it
+  // Deregisters all segments and unsubscribes. A segment that could not be deregistered remains in the pool until it
   // can.
   ~PoolRegistration();
   PoolRegistration(const PoolRegistration&) = delete;
   PoolRegistration& operator=(const PoolRegistration&) = delete;
 
-  std::uint64_t segments_registered() const;  // now
-  std::uint64_t registrations_made() const;   // ever: does not move while tensors come and go
-  // Segments that could not be registered, or not be deregistered when the pool wanted to give them back, since
-  // create(). Tensors in the former cannot be transferred; the latter stay.
+  std::uint64_t segments_registered() const;  // current
+  std::uint64_t registrations_made() const;   // in total; does not change when tensors are allocated or freed
+  // Errors since create(): segments that could not be registered, whose tensors cannot be transferred, and segments
+  // that could not be deregistered when the pool wanted to free them, which remain.
   std::vector<Error> failures() const;
 
  private:

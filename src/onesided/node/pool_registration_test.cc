@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// An engine that only counts. Confined to the test's thread.
+// An engine that only counts calls. Confined to the test's thread.
 struct CountingEngine {
   std::map<std::uint64_t, std::uint64_t> regions;  // handle -> address
   std::uint64_t last_handle = 0;
@@ -30,7 +30,7 @@ struct CountingEngine {
               return last_handle;
             },
             [this](std::uint64_t handle) -> Result<void> {
-              if (deregister_status != Status::kSuccess) return Error{deregister_status, "a transfer is under way"};
+              if (deregister_status != Status::kSuccess) return Error{deregister_status, "a transfer is unfinished"};
               if (regions.erase(handle) == 1) return {};
               return Error{Status::kNotFound, "unknown handle"};
             }};
@@ -45,7 +45,7 @@ class PoolRegistrationTest : public testing::Test {
 };
 
 // Field case C08: a hundred updates of the same tensors register nothing more.
-TEST_F(PoolRegistrationTest, EachSegmentOnceHoweverOftenTensorsComeAndGo) {
+TEST_F(PoolRegistrationTest, EachSegmentIsRegisteredOnceForAllTensors) {
   auto joined = std::move(PoolRegistration::create(*pool_, engine_.calls())).value();
   for (int update = 0; update < 100; ++update) {
     std::vector<void*> weights;
@@ -56,7 +56,7 @@ TEST_F(PoolRegistrationTest, EachSegmentOnceHoweverOftenTensorsComeAndGo) {
   EXPECT_EQ(joined->registrations_made(), engine_.regions.size());
 }
 
-// Field case C09 (a): growth is registered at once, a dropped segment is deregistered before it goes.
+// Field case C09 (a): a new segment is registered immediately, a dropped segment is deregistered before it is freed.
 TEST_F(PoolRegistrationTest, FollowsGrowthAndTrim) {
   ASSERT_TRUE(pool_->allocate(2 * kMiB).ok());
   auto joined = std::move(PoolRegistration::create(*pool_, engine_.calls())).value();
@@ -69,10 +69,10 @@ TEST_F(PoolRegistrationTest, FollowsGrowthAndTrim) {
   joined.reset();
   EXPECT_THAT(engine_.regions, IsEmpty());
   ASSERT_TRUE(pool_->allocate(64 * kMiB).ok());
-  EXPECT_THAT(engine_.regions, IsEmpty()) << "nobody listens any more";
+  EXPECT_THAT(engine_.regions, IsEmpty()) << "the registration must be unsubscribed";
 }
 
-TEST_F(PoolRegistrationTest, ARefusalAtTheBeginningUndoesTheRest) {
+TEST_F(PoolRegistrationTest, AFailureInCreateDeregistersTheOthers) {
   ASSERT_TRUE(pool_->allocate(2 * kMiB).ok());
   ASSERT_TRUE(pool_->allocate(64 * kMiB).ok());
   engine_.refuse_above = 32 * kMiB;
@@ -82,7 +82,7 @@ TEST_F(PoolRegistrationTest, ARefusalAtTheBeginningUndoesTheRest) {
   EXPECT_THAT(engine_.regions, IsEmpty());
 }
 
-TEST_F(PoolRegistrationTest, MemoryThatATransferUsesStaysUntilItIsDone) {
+TEST_F(PoolRegistrationTest, MemoryInUseByATransferIsKeptUntilItEnds) {
   auto joined = std::move(PoolRegistration::create(*pool_, engine_.calls())).value();
   void* block = pool_->allocate(4 * kMiB).value().address;
   engine_.deregister_status = Status::kBusy;
@@ -90,10 +90,10 @@ TEST_F(PoolRegistrationTest, MemoryThatATransferUsesStaysUntilItIsDone) {
   EXPECT_EQ(pool_->trim(), 0u);
   EXPECT_EQ(pool_->trim(), 0u);
   EXPECT_EQ(device_.used_bytes(), 4 * kMiB);
-  ASSERT_EQ(joined->failures().size(), 1u) << "told once, not at each attempt";
-  EXPECT_THAT(joined->failures()[0].text(), HasSubstr("under way"));
+  ASSERT_EQ(joined->failures().size(), 1u) << "reported once, not at each attempt";
+  EXPECT_THAT(joined->failures()[0].text(), HasSubstr("unfinished"));
   joined.reset();
-  EXPECT_EQ(pool_->trim(), 0u) << "the end of the registration is not the end of the transfer";
+  EXPECT_EQ(pool_->trim(), 0u) << "the registration's end does not end the transfer";
   ASSERT_TRUE(pool_->allocate(64 * kMiB).ok());
   EXPECT_EQ(engine_.regions.size(), 1u) << "nothing new is registered";
   engine_.deregister_status = Status::kSuccess;
@@ -108,7 +108,7 @@ TEST_F(PoolRegistrationTest, AClosedEngineHoldsNothing) {
   EXPECT_EQ(pool_->trim(), 4 * kMiB);
 }
 
-TEST_F(PoolRegistrationTest, ALaterRefusalIsReportedAndTheTensorStillThere) {
+TEST_F(PoolRegistrationTest, ALaterFailureIsReportedAndTheTensorIsAllocated) {
   auto joined = std::move(PoolRegistration::create(*pool_, engine_.calls())).value();
   engine_.refuse_above = 32 * kMiB;
   EXPECT_TRUE(pool_->allocate(64 * kMiB).ok());

@@ -1,4 +1,4 @@
-// One place that says which build this is.
+// The version of this build.
 #pragma once
 
 #include <string_view>

@@ -26,7 +26,7 @@ using onesided::c_api::sized;
 
 namespace {
 
-// The number in "npu:N"; nothing for anything else.
+// The number in "npu:N"; std::nullopt for anything else.
 std::optional<int> npu_number(std::string_view device) {
   constexpr std::string_view kPrefix = "npu:";
   if (!device.starts_with(kPrefix)) return std::nullopt;

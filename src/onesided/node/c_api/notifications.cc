@@ -49,7 +49,7 @@ onesided_status onesided_take_notification(onesided_engine* engine, onesided_not
     if (!fresh.ok() && engine->arrived.empty()) return fail(fresh.error());
     if (fresh.ok())
       for (auto& one : *fresh) engine->arrived.push_back(std::move(one));
-    if (engine->arrived.empty()) return fail(Error(Status::kNotFound, "no notification has come"));
+    if (engine->arrived.empty()) return fail(Error(Status::kNotFound, "no notification has arrived"));
     taken->content = std::move(engine->arrived.front());
     engine->arrived.pop_front();
     *notification = taken.release();

@@ -1,4 +1,4 @@
-// What stands behind the opaque types of onesided.h, and how a C++ outcome becomes a status and a text of this thread.
+// The opaque types of onesided.h, and the conversion of a C++ result into a status and an error text of this thread.
 #pragma once
 
 #include <atomic>
@@ -57,7 +57,7 @@ Error null_argument(const char* function, const char* name);
 
 inline onesided_status outcome(const Result<void>& result) { return result.ok() ? kSuccess : fail(result.error()); }
 
-// Runs `call`, which returns a status; what it throws (no memory, no thread) becomes one.
+// Runs `call`, which returns a status; its exceptions (no memory, no thread) become a status.
 template <typename Call>
 onesided_status guarded(const char* function, Call call) noexcept {
   try {
@@ -76,7 +76,7 @@ inline Engine::TimeoutMs timeout(std::int64_t timeout_ms) {
   return timeout_ms == ONESIDED_NO_LIMIT ? std::nullopt : Engine::TimeoutMs(timeout_ms);
 }
 
-// A caller's structure as this library knows it: fields behind its `size` keep the defaults of `known`.
+// Converts a caller's structure to this library's version: fields beyond its `size` keep the defaults of `known`.
 // PARAM_INVALID: smaller than its first field, or larger than this library knows.
 template <typename Structure>
 Result<Structure> sized(const char* function, const Structure* given, Structure known) {
@@ -91,6 +91,6 @@ Result<Structure> sized(const char* function, const Structure* given, Structure 
 
 }  // namespace onesided::c_api
 
-// Leaves a function of the interface when a pointer that it needs is null.
+// Returns from a function of the interface if a required pointer is null.
 #define ONESIDED_C_REQUIRE(argument) \
   if ((argument) == nullptr) return ::onesided::c_api::fail(::onesided::c_api::null_argument(__func__, #argument))

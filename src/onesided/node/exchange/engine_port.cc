@@ -13,7 +13,8 @@ namespace {
 static_assert(sizeof(RegionKey) == sizeof(std::uint64_t));
 
 std::uint64_t to_number(const MemHandle& handle) {
-  return std::uint64_t{handle.key.generation} << 32 | handle.key.index;  // generation 0 names nothing: never 0
+  return std::uint64_t{handle.key.generation} << 32 |
+         handle.key.index;  // generation 0 is never used, so the number is never 0
 }
 
 // Milliseconds left; the engine refuses 0.
@@ -32,8 +33,7 @@ class EngineReading : public Reading {
     const auto ended = transfer_->wait(deadline);
     if (!ended) return std::nullopt;
     if (*ended == TransferStatus::kCompleted) return Result<void>();
-    return Result<void>(
-        transfer_->error().value_or(Error{Status::kFailed, "the transfer ended without a cause of its own"}));
+    return Result<void>(transfer_->error().value_or(Error{Status::kFailed, "the transfer ended without an error"}));
   }
   void cancel() override { transfer_->cancel(); }
 
@@ -80,7 +80,7 @@ class RealEnginePort : public EnginePort {
     return connected;
   }
   void disconnect(const std::string& remote) override {
-    // NOT_CONNECTED: the peer was quicker. Either way there is no connection now.
+    // NOT_CONNECTED: the peer disconnected first. In both cases there is no connection now.
     static_cast<void>(engine_->disconnect(remote));
   }
   bool sees_new_regions() override {
@@ -98,7 +98,8 @@ class RealEnginePort : public EnginePort {
       ONESIDED_TRY(
           regions.bind({.local = item.local, .item = item.item, .offset = item.offset, .nbytes = item.nbytes}, bound));
     ONESIDED_TRY_ASSIGN(transfer, engine_->transfer_async(remote, Op::kRead, bound.list(), timeout_ms));
-    // Refused as a whole before a byte moved: an error of this call, so that the caller may connect anew and try again.
+    // The transfer was refused completely before a byte moved: returned as an error of this call, so that the caller
+    // may reconnect and try again.
     if (transfer->status() == TransferStatus::kFailed && transfer->bytes_done() == 0)
       if (auto error = transfer->error(); error && error->status() == Status::kStale) return *std::move(error);
     return std::unique_ptr<Reading>(std::make_unique<EngineReading>(std::move(transfer)));

@@ -1,5 +1,5 @@
-// Publishing objects and fetching them needs a handful of things of an engine. Behind this small interface the
-// bookkeeping is tested against an engine that fails where a test says so; engine_port.cc has the real one.
+// The part of an engine that publishing and fetching objects use. Tests implement this interface with an engine that
+// fails at chosen points; engine_port.cc has the real one.
 #pragma once
 
 #include <cstdint>
@@ -34,49 +34,50 @@ struct ReadItem {
   friend bool operator==(const ReadItem&, const ReadItem&) = default;
 };
 
-// A READ under way. Thread-safe. Destroying one that still runs cancels it first.
+// A READ in progress. Thread-safe. The destructor cancels it if it is still running.
 class Reading {
  public:
   virtual ~Reading() = default;
-  // Blocks until nothing moves any more and says how it ended; nothing when the deadline came first (it goes on).
+  // Blocks until no byte can move and returns the result; std::nullopt if the deadline passed first (the READ
+  // continues).
   virtual std::optional<Result<void>> wait(Deadline deadline) = 0;
-  // Returns when nothing moves any more. No effect on one that has ended.
+  // Blocks until no byte can move. No effect if it has ended.
   virtual void cancel() = 0;
 };
 
-// Thread-safe. Outlives everything made from it.
+// Thread-safe. Must outlive everything made from it.
 class EnginePort {
  public:
   virtual ~EnginePort() = default;
   // The handle is never 0. Errors as Engine::register_mem.
   virtual Result<std::uint64_t> register_range(const MemRange& range) = 0;
-  // Waits for whoever still moves bytes of it, at most until the deadline (BUSY: still registered). A closed engine has
-  // forgotten the region already: success.
+  // Waits for transfers that still use the region, at most until the deadline (BUSY: still registered). Success if the
+  // engine is closed, because it has removed the region already.
   virtual Result<void> deregister(std::uint64_t handle, Deadline deadline) = 0;
-  // Whether the range lies in one registered region, whoever registered it.
+  // True if the range lies in one registered region, no matter which code registered it.
   virtual bool covers(const MemRange& range) = 0;
   // What a peer needs to read these ranges. NOT_FOUND or PARAM_INVALID: one of them is not registered.
   virtual Result<std::string> describe(std::span<const MemRange> ranges) = 0;
-  // Grows whenever this engine's set of regions changes.
+  // Incremented whenever this engine's set of regions changes.
   virtual std::uint64_t regions_version() = 0;
 
-  // A peer that is connected already is success; so is this engine itself.
+  // Success if the peer is connected already, or is this engine itself.
   virtual Result<void> connect(const std::string& remote, Deadline deadline) = 0;
   virtual void disconnect(const std::string& remote) = 0;
-  // Regions registered after connect() can be read without connecting anew.
+  // True if regions registered after connect() can be read without reconnecting.
   virtual bool sees_new_regions() = 0;
-  // `desc` came from describe() of the remote engine and is checked here. PEER_LOST, NOT_CONNECTED: nothing has moved,
-  // the connection broke since it was made. STALE: nothing has moved, see connected_to_maker().
+  // `desc` is from describe() of the remote engine and is checked here. PEER_LOST, NOT_CONNECTED: no byte has moved,
+  // the connection has broken. STALE: no byte has moved; see connected_to_maker().
   virtual Result<std::unique_ptr<Reading>> read(const std::string& remote, const std::string& desc,
                                                 std::vector<ReadItem> items,
                                                 std::optional<std::int64_t> timeout_ms) = 0;
-  // Whether the connection is to the very engine that made the description. If so, what is STALE was deregistered
-  // there; if not, the description or the connection is of an earlier life of the peer.
+  // True if the connection is to the engine instance that made the description; then STALE memory was deregistered
+  // there. Otherwise the description or the connection belongs to an earlier instance of the peer.
   virtual bool connected_to_maker(const std::string& remote, const std::string& desc) = 0;
 };
 
 class Engine;
-// The real one.
+// The port to a real engine.
 std::shared_ptr<EnginePort> make_engine_port(std::shared_ptr<Engine> engine);
 
 }  // namespace onesided

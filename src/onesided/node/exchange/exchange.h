@@ -1,5 +1,5 @@
-// Publishing and fetching share one engine, one set of registrations and one set of connections. This is what a
-// program makes, once per engine; Ray's transport makes one per process.
+// An exchange of objects: publishing and fetching with one engine, one set of registrations and one set of connections.
+// A program makes one per engine; Ray's transport makes one per process.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@
 namespace onesided {
 
 struct ExchangeOptions {
-  std::size_t max_peers = 1000;  // connections kept for later; 0: connect and disconnect for each fetch
-  bool keep_idle = true;         // registrations outlive their last user while their memory lives
+  std::size_t max_peers = 1000;  // connections kept for reuse; 0: connect and disconnect for each fetch
+  bool keep_idle = true;         // registrations remain after their last use until their memory is freed
 };
 
-// Objects of one engine, both ways. Thread-safe. Must outlive its fetches.
+// Published and fetched objects of one engine. Thread-safe. Must outlive its fetches.
 class Exchange {
  public:
   Exchange(std::shared_ptr<EnginePort> engine, ExchangeOptions options)

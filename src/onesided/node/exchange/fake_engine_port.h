@@ -1,4 +1,4 @@
-// Tests of the bookkeeping need an engine whose every answer they choose and whose every call they can count.
+// An engine for tests, which choose every result and count every call.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace onesided {
 
-// A READ that ends when the test says so. Thread-safe.
+// A READ that ends when the test calls finish(). Thread-safe.
 class FakeReading : public Reading {
  public:
   ~FakeReading() override { cancel(); }
@@ -23,7 +23,7 @@ class FakeReading : public Reading {
     return ended_;
   }
   void cancel() override { finish(Error{Status::kCancelled, "cancelled"}); }
-  // The first call decides.
+  // Only the first call has an effect.
   void finish(Result<void> how) {
     MutexLock lock(mutex_);
     if (!ended_) ended_ = std::move(how);
@@ -36,13 +36,13 @@ class FakeReading : public Reading {
   std::optional<Result<void>> ended_ ONESIDED_GUARDED_BY(mutex_);
 };
 
-// Keeps a region table like the real one (no overlaps), knows peers by name. Thread-safe; the public fields are set
+// Has a region table like the real engine (no overlaps) and peers by name. Thread-safe; the public fields must be set
 // before threads start.
 class FakeEnginePort : public EnginePort {
  public:
   Result<std::uint64_t> register_range(const MemRange& range) override {
     MutexLock lock(mutex_);
-    if (fail_register.contains(range.address)) return Error{Status::kResourceExhausted, "as the test asked"};
+    if (fail_register.contains(range.address)) return Error{Status::kResourceExhausted, "requested by the test"};
     for (const auto& [handle, other] : regions_)
       if (range.address < other.end() && other.address < range.end()) return Error{Status::kParamInvalid, "overlap"};
     regions_.emplace(next_handle_, range);
@@ -52,7 +52,7 @@ class FakeEnginePort : public EnginePort {
   }
   Result<void> deregister(std::uint64_t handle, Deadline) override {
     MutexLock lock(mutex_);
-    if (busy.contains(handle)) return Error{Status::kBusy, "a reader does not let go"};
+    if (busy.contains(handle)) return Error{Status::kBusy, "a reader still uses it"};
     if (!regions_.erase(handle)) return Error{Status::kNotFound, "no such region"};
     ++version_;
     return {};
@@ -81,7 +81,7 @@ class FakeEnginePort : public EnginePort {
     ++connects;
     changed_.notify_all();
     while (slow.contains(remote)) changed_.wait(lock);
-    if (unreachable.contains(remote)) return Error{Status::kNotConnected, "nobody listens there"};
+    if (unreachable.contains(remote)) return Error{Status::kNotConnected, "no engine listens there"};
     connected_.insert(remote);
     return {};
   }
@@ -115,7 +115,7 @@ class FakeEnginePort : public EnginePort {
     connected_.erase(remote);
   }
 
-  // Waits until somebody connects to a slow peer; lets them all go on.
+  // Blocks until a connect to the slow peer has started, then releases all waiting connects.
   void wait_for_connect() {
     MutexLock lock(mutex_);
     while (connects == 0) changed_.wait(lock);
@@ -129,7 +129,7 @@ class FakeEnginePort : public EnginePort {
   std::set<std::uint64_t> fail_register;
   std::set<std::uint64_t> busy;  // handles that cannot be deregistered
   std::set<std::string> unreachable;
-  std::set<std::string> slow;  // to connect to: until quicken()
+  std::set<std::string> slow;  // peers whose connects block until quicken()
   bool same_life = false;
   bool dynamic = true;
   bool reads_finish = true;

@@ -10,7 +10,7 @@
 namespace onesided {
 namespace {
 
-// Lays the pieces of one remote tensor over those of its target: each item lies in one piece on either side.
+// Maps the pieces of one remote tensor to those of its target, so that each item lies in one piece on either side.
 void append_items(std::vector<ReadItem>& items, const TensorDesc& remote, std::uint32_t first_item,
                   const std::vector<MemRange>& local) {
   std::size_t there = 0, here = 0;
@@ -31,16 +31,16 @@ void append_items(std::vector<ReadItem>& items, const TensorDesc& remote, std::u
 Result<ObjectDesc> decode_for(const FetchSpec& spec) {
   ONESIDED_TRY_ASSIGN(object, ObjectDesc::decode(spec.desc));
   if (object.tensors.size() != spec.targets.size())
-    return Error{Status::kParamInvalid, fmt::format("the owner described {} tensors, there are {} targets",
+    return Error{Status::kParamInvalid, fmt::format("the owner described {} tensors, but there are {} targets",
                                                     object.tensors.size(), spec.targets.size())};
   for (std::size_t i = 0; i < object.tensors.size(); ++i) {
     const MemRange& target = spec.targets[i].bytes;
     if (object.tensors[i].nbytes() != target.nbytes)
-      return Error{Status::kParamInvalid, fmt::format("tensor {} has {} bytes at its owner, its target has {}", i,
+      return Error{Status::kParamInvalid, fmt::format("tensor {} has {} bytes at its owner, but its target has {}", i,
                                                       object.tensors[i].nbytes(), target.nbytes)};
     const MemRange& whole = spec.targets[i].whole;
     if (target.nbytes > 0 && !range_within(target.address, target.nbytes, whole.address, whole.nbytes))
-      return Error{Status::kParamInvalid, fmt::format("target {} does not lie in the memory it is part of", i)};
+      return Error{Status::kParamInvalid, fmt::format("target {} does not lie in the memory that it belongs to", i)};
   }
   return object;
 }
@@ -75,9 +75,9 @@ void Fetch::abort() {
     while (posting_) posted_.wait(lock);
     reading = reading_;
   }
-  // T0: connects | T1: abort() -> nothing moves, and begin_posting() will see to it that nothing does.
+  // T0: connects | T1: abort() -> no byte has moved, and begin_posting() ensures that none will.
   if (!reading) return;
-  // T0: wait() | T1: abort(): the READ ends once; both see the same outcome, and end() takes the first to come.
+  // T0: wait() | T1: abort(): the READ ends once; both get the same result, and end() keeps the first one.
   reading->cancel();
   wait(Deadline::never());
 }
@@ -190,7 +190,7 @@ Result<void> Fetches::begin(const FetchSpec& spec, const ObjectDesc& object, con
   std::optional<Error> first;
   while (true) {
     auto pin = peers_.pin(spec.engine_id, spec.meta_version, deadline);
-    // What went wrong with the old connection says more than why there is no new one.
+    // The error of the old connection is more informative than the failure of the new one.
     if (!pin) return first.value_or(pin.error());
     auto reading = post(spec, object, items, fetch);
     if (reading) {
@@ -198,8 +198,8 @@ Result<void> Fetches::begin(const FetchSpec& spec, const ObjectDesc& object, con
       fetch.pin_ = *std::move(pin);
       return {};
     }
-    // The owner may have restarted on the same address since the connection was last used. STALE memory says nothing
-    // about the connection: others are using it.
+    // The owner may have restarted on the same address since the connection was last used. STALE memory does not mean
+    // that the connection is broken; other fetches use it.
     const Status status = reading.status();
     const bool other_life = status == Status::kStale && !engine_.connected_to_maker(spec.engine_id, object.regions);
     if (first || !(other_life || Fetch::breaks_connection(status))) return reading.error();
@@ -210,7 +210,7 @@ Result<void> Fetches::begin(const FetchSpec& spec, const ObjectDesc& object, con
 
 Result<std::shared_ptr<Reading>> Fetches::post(const FetchSpec& spec, const ObjectDesc& object,
                                                const std::vector<ReadItem>& items, Fetch& fetch) {
-  if (!fetch.begin_posting()) return Error{Status::kCancelled, "aborted before anything had moved"};
+  if (!fetch.begin_posting()) return Error{Status::kCancelled, "aborted before any byte had moved"};
   auto posted = engine_.read(spec.engine_id, object.regions, items, spec.transfer_timeout_ms);
   const auto failed = posted.ok() ? std::nullopt : std::optional(posted.error());
   const std::shared_ptr<Reading> reading = failed ? nullptr : *std::move(posted);

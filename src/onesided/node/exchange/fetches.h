@@ -1,6 +1,6 @@
-// The reader's side of an object. A fetch holds what it needs for as long as bytes may move: its targets'
-// registration, its place among the peers, the READ itself; and it ends in one visible state whatever happens to the
-// owner, to the caller or to Ray, which may drop a request without ever waiting for it.
+// Fetches: the reader's side of an object. While bytes may move, a fetch holds the registration of its targets, its
+// peer's connection and the READ. It ends in exactly one state, whatever happens to the owner, to the caller or to Ray,
+// which may drop a request without waiting for it.
 #pragma once
 
 #include <cstdint>
@@ -21,52 +21,53 @@
 
 namespace onesided {
 
-// What to fetch, from where, into what. A value.
+// What to fetch: the object, its owner and the targets. A value.
 struct FetchSpec {
   std::string object_id;
   std::string engine_id;
   std::uint64_t meta_version = 0;
-  std::string desc;                 // ObjectDesc, encoded, by the owner's TensorStore
-  std::vector<TensorSpan> targets;  // one per tensor, of the same number of bytes; must stay in place while it runs
+  std::string desc;  // ObjectDesc, encoded, by the owner's TensorStore
+  std::vector<TensorSpan>
+      targets;  // one per tensor, with the same number of bytes; must remain valid while the fetch runs
   std::int64_t connect_timeout_ms = 5000;
-  std::optional<std::int64_t> transfer_timeout_ms;  // nothing: no limit
+  std::optional<std::int64_t> transfer_timeout_ms;  // std::nullopt: no limit
 };
 
 enum class FetchState : std::uint8_t { kRunning, kDone, kFailed, kAborted };
 
-// One object on its way. Internally synchronized: one thread may wait while another aborts. Made by Fetches. Destroying
-// it aborts what still runs; afterwards the targets are quiet.
+// The fetch of one object. Internally synchronized: one thread may wait while another aborts. Made by Fetches. The
+// destructor aborts it if it is still running; afterwards no byte can be written into the targets.
 class Fetch {
  public:
   ~Fetch();
   Fetch(const Fetch&) = delete;
   Fetch& operator=(const Fetch&) = delete;
 
-  // Blocks until the fetch has ended or the deadline has come (kRunning; it goes on). Ended means: nothing moves any
-  // more, and the state never changes again.
+  // Blocks until the fetch has ended or the deadline has passed (kRunning; the fetch continues). After the end no byte
+  // can move, and the state never changes.
   FetchState wait(Deadline deadline);
-  // Returns when the targets are quiet. No effect on one that has ended; otherwise it ends as kAborted.
+  // Blocks until no byte can be written into the targets; the state becomes kAborted. No effect if the fetch has ended.
   void abort();
 
   FetchState state() const;
-  // Why it failed or was aborted.
+  // The reason for a failure or an abort.
   std::optional<Error> error() const;
   std::uint64_t nbytes() const { return nbytes_; }
-  // Wall time from start to end, as the first waiter saw it; 0 while it runs.
+  // Wall time from the start to the end as observed by the first waiting thread; 0 while it runs.
   std::uint64_t elapsed_us() const;
 
  private:
   friend class Fetches;
   Fetch() = default;
   void end(FetchState state, std::optional<Error> error);
-  // Posting is bracketed by these two: an abort either comes before it (false: do not post) or waits for it.
+  // Called before and after posting: an abort either precedes the posting (false: do not post) or waits for it.
   bool begin_posting();
   void end_posting(std::shared_ptr<Reading> reading);
   std::shared_ptr<Reading> reading() const;
-  // The peer's connection can not be trusted after this error: the next fetch connects anew.
+  // True if the peer's connection must not be reused after this error: the next fetch reconnects.
   static bool breaks_connection(Status status);
 
-  // Fixed before the first call from outside.
+  // Constant before the first public call.
   std::string object_id_;
   std::string engine_id_;
   std::uint64_t nbytes_ = 0;
@@ -77,7 +78,8 @@ class Fetch {
   mutable Mutex mutex_;
   CondVar posted_;
   bool posting_ ONESIDED_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<Reading> reading_ ONESIDED_GUARDED_BY(mutex_);  // none before it was posted, or with nothing to move
+  std::shared_ptr<Reading> reading_
+      ONESIDED_GUARDED_BY(mutex_);  // null before it was posted, or if there is nothing to move
   FetchState state_ ONESIDED_GUARDED_BY(mutex_) = FetchState::kRunning;
   bool abort_asked_ ONESIDED_GUARDED_BY(mutex_) = false;
   std::optional<Error> error_ ONESIDED_GUARDED_BY(mutex_);
@@ -94,12 +96,12 @@ class Fetches {
   Fetches(const Fetches&) = delete;
   Fetches& operator=(const Fetches&) = delete;
 
-  // Connects if need be (blocks at most connect_timeout_ms) and starts to move. PARAM_INVALID: description and targets
-  // do not fit, or not a description. CANCELLED: aborted meanwhile. Otherwise the errors of register_mem, connect and
-  // transfer_async. A connection that broke unnoticed since its last use is renewed once.
+  // Connects if necessary (blocks at most connect_timeout_ms) and starts the READ. PARAM_INVALID: description and
+  // targets do not match, or the description is invalid. CANCELLED: aborted meanwhile. Otherwise the errors of
+  // register_mem, connect and transfer_async. If the connection has broken since its last use, it is renewed once.
   Result<std::shared_ptr<Fetch>> start(FetchSpec spec);
-  // Aborts the fetches of this object that run now, those that still connect included; returns how many when all are
-  // quiet. Later ones are not affected.
+  // Aborts the running fetches of this object, including those that are still connecting; returns their number when no
+  // byte can be written into their targets. Later fetches are not affected.
   std::size_t abort(const std::string& object_id);
 
  private:

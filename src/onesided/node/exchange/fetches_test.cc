@@ -12,7 +12,7 @@ namespace {
 
 class FetchesTest : public ::testing::Test {
  protected:
-  // An object whose tensors have these pieces, and targets of the same sizes one behind the other.
+  // An object whose tensors have these pieces, and adjacent targets of the same sizes.
   FetchSpec spec(std::vector<std::vector<std::uint64_t>> tensors) {
     ObjectDesc object;
     FetchSpec spec{.object_id = "object", .engine_id = "owner:1"};
@@ -44,7 +44,7 @@ TEST_F(FetchesTest, MovesEveryPieceAndThenHoldsNothing) {
   EXPECT_EQ(fetch->wait(Deadline::never()), FetchState::kDone) << "the end is final";
 }
 
-TEST_F(FetchesTest, ATargetInTwoRegistrationsIsMetByItemsOfItsPieces) {
+TEST_F(FetchesTest, ATargetInTwoRegistrationsGetsItemsForEachPiece) {
   FetchSpec one = spec({{100}});
   const MemRange half{0x100000, 40, MemType::kHost};
   const auto held = regions_.hold({.bytes = half, .whole = half, .memory = 5}).value();
@@ -59,7 +59,7 @@ TEST_F(FetchesTest, AnObjectWithoutBytesNeedsNoPeer) {
   EXPECT_EQ(engine_.connects, 0);
 }
 
-TEST_F(FetchesTest, TargetsThatDoNotFitAreRefusedBeforeAnythingHappens) {
+TEST_F(FetchesTest, TargetsThatDoNotMatchAreRefusedFirst) {
   FetchSpec wrong = spec({{100}, {50}});
   wrong.targets[1].bytes.nbytes = 49;
   EXPECT_EQ(fetches_.start(wrong).status(), Status::kParamInvalid);
@@ -87,9 +87,9 @@ TEST_F(FetchesTest, AStaleConnectionIsRenewedOnce) {
   EXPECT_EQ(fetches_.start(spec({{100}})).status(), Status::kStale);
 }
 
-// T0: a long fetch over the connection | T1: an object that is gone, its owner alive -> T2: the next fetch starts at
-// once.
-TEST_F(FetchesTest, AStaleObjectLeavesTheConnectionToTheOthers) {
+// T0: a long fetch over the connection | T1: a freed object of a running owner -> T2: the next fetch starts
+// immediately.
+TEST_F(FetchesTest, AStaleObjectDoesNotCloseTheConnection) {
   engine_.reads_finish = false;
   auto running = fetches_.start(spec({{100}})).value();
   engine_.same_life = true;
@@ -100,14 +100,14 @@ TEST_F(FetchesTest, AStaleObjectLeavesTheConnectionToTheOthers) {
   EXPECT_EQ(running->state(), FetchState::kRunning);
 }
 
-TEST_F(FetchesTest, WhyTheOldConnectionFailedIsToldWhenThereIsNoNewOne) {
+TEST_F(FetchesTest, TheOldConnectionsErrorIsReportedIfReconnectFails) {
   EXPECT_TRUE(fetches_.start(spec({{100}})).ok());
   engine_.stale_reads = 1;
   engine_.unreachable.insert("owner:1");
   EXPECT_EQ(fetches_.start(spec({{100}})).status(), Status::kStale);
 }
 
-TEST_F(FetchesTest, AConnectionThatWasLostUnnoticedIsRenewed) {
+TEST_F(FetchesTest, ALostConnectionIsRenewed) {
   EXPECT_TRUE(fetches_.start(spec({{100}})).ok());
   engine_.lose("owner:1");
   EXPECT_EQ(fetches_.start(spec({{100}})).value()->wait(Deadline::never()), FetchState::kDone);
@@ -123,7 +123,7 @@ TEST_F(FetchesTest, TheCallersDeadlineDoesNotEndIt) {
   EXPECT_EQ(fetch->wait(Deadline::never()), FetchState::kDone);
 }
 
-TEST_F(FetchesTest, AFailureKeepsItsCauseAndForgetsTheConnection) {
+TEST_F(FetchesTest, AFailureKeepsItsCauseAndDropsTheConnection) {
   engine_.reads_finish = false;
   auto fetch = fetches_.start(spec({{100}})).value();
   engine_.readings.at(0)->finish(Error{Status::kPeerLost, "the owner's process ended"});
@@ -134,7 +134,7 @@ TEST_F(FetchesTest, AFailureKeepsItsCauseAndForgetsTheConnection) {
   EXPECT_EQ(engine_.connects, 2);
 }
 
-// T0: wait() | T1: abort(object) -> T0 sees kAborted, the targets are quiet when abort() returns.
+// T0: wait() | T1: abort(object) -> T0 gets kAborted, and no byte can be written into the targets when abort() returns.
 TEST_F(FetchesTest, AbortWakesTheWaiter) {
   engine_.reads_finish = false;
   auto fetch = fetches_.start(spec({{100}})).value();
@@ -145,8 +145,8 @@ TEST_F(FetchesTest, AbortWakesTheWaiter) {
   waiter.join();
 }
 
-// T0: start() connects | T1: abort(object) -> it is quiet already, and T0 posts nothing when it is connected.
-TEST_F(FetchesTest, AbortReachesOneThatStillConnects) {
+// T0: start() connects | T1: abort(object) -> no byte moves, and T0 posts nothing when it is connected.
+TEST_F(FetchesTest, AbortEndsAConnectingFetch) {
   engine_.slow.insert("owner:1");
   std::thread starter([&] { EXPECT_EQ(fetches_.start(spec({{100}})).status(), Status::kCancelled); });
   engine_.wait_for_connect();
@@ -157,23 +157,23 @@ TEST_F(FetchesTest, AbortReachesOneThatStillConnects) {
   EXPECT_EQ(engine_.regions(), 0u);
 }
 
-TEST_F(FetchesTest, AbortReachesOnlyWhatRunsNow) {
+TEST_F(FetchesTest, AbortEndsRunningFetchesOnly) {
   EXPECT_EQ(fetches_.abort("object"), 0u);
   auto done = fetches_.start(spec({{100}})).value();
   EXPECT_EQ(done->wait(Deadline::never()), FetchState::kDone);
   EXPECT_EQ(fetches_.abort("object"), 0u);
   EXPECT_EQ(done->state(), FetchState::kDone);
   EXPECT_EQ(fetches_.start(spec({{100}})).value()->wait(Deadline::never()), FetchState::kDone)
-      << "an earlier abort does not follow the object";
+      << "an earlier abort does not affect later fetches";
 }
 
-TEST_F(FetchesTest, ADroppedRequestStopsAndLetsGo) {
+TEST_F(FetchesTest, ADroppedRequestStopsAndReleasesEverything) {
   engine_.reads_finish = false;
   auto fetch = fetches_.start(spec({{100}})).value();
   EXPECT_EQ(engine_.regions(), 1u);
   fetch.reset();
   EXPECT_EQ(engine_.regions(), 0u);
-  EXPECT_EQ(peers_.counts().peers, 1u) << "the connection stays for the next";
+  EXPECT_EQ(peers_.counts().peers, 1u) << "the connection is kept for the next fetch";
 }
 
 }  // namespace

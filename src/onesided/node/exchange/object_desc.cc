@@ -20,7 +20,7 @@ void put_varint(std::string& out, std::uint64_t value) {
 
 Error bad(std::string_view what) { return {Status::kParamInvalid, fmt::format("description of an object: {}", what)}; }
 
-// Eats the bytes from the front. A value.
+// Reads the bytes from the front. A value.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -74,28 +74,29 @@ Result<ObjectDesc> ObjectDesc::decode(std::string_view bytes) {
     return bad(fmt::format("has version {}, this build reads version {}; use one release of onesided on all nodes",
                            static_cast<std::uint8_t>(in.rest().front()), kVersion));
   const auto count = in.varint();
-  // Each tensor takes at least one byte: a count beyond what is left is a lie, told before memory is taken for it.
-  if (!count || *count > in.rest().size()) return bad("has a bad number of tensors");
+  // Each tensor takes at least one byte, so a count above the remaining bytes is invalid; checked before memory is
+  // allocated for it.
+  if (!count || *count > in.rest().size()) return bad("has an invalid number of tensors");
   ObjectDesc object;
   object.tensors.reserve(*count);
   bool any_piece = false;
   for (std::uint64_t i = 0; i < *count; ++i) {
     const auto head = in.varint();
-    if (!head || *head >> 1 > in.rest().size()) return bad(fmt::format("has a bad head of tensor {}", i));
+    if (!head || *head >> 1 > in.rest().size()) return bad(fmt::format("has an invalid head of tensor {}", i));
     TensorDesc tensor{.type = *head & 1 ? MemType::kDevice : MemType::kHost, .pieces = {}};
     tensor.pieces.reserve(*head >> 1);
     std::uint64_t sum = 0;
     for (std::uint64_t piece = 0; piece < *head >> 1; ++piece) {
       const auto nbytes = in.varint();
       const auto total = nbytes ? checked_add(sum, *nbytes) : std::nullopt;
-      if (!total || *nbytes == 0) return bad(fmt::format("has a bad length in piece {} of tensor {}", piece, i));
+      if (!total || *nbytes == 0) return bad(fmt::format("has an invalid length in piece {} of tensor {}", piece, i));
       sum = *total;
       tensor.pieces.push_back(*nbytes);
       any_piece = true;
     }
     object.tensors.push_back(std::move(tensor));
   }
-  if (any_piece == in.rest().empty()) return bad("and the regions of the engine do not belong together");
+  if (any_piece == in.rest().empty()) return bad("does not match the engine's description of the regions");
   object.regions = in.rest();
   return object;
 }

@@ -1,11 +1,11 @@
-// What the owner of an object tells its readers: for each tensor the kind of memory and the ranges it is made of,
-// followed by the engine's own description of those ranges. It crosses machines as opaque bytes inside Ray's metadata,
-// so it is compact, has a version, and its decoder is total: every byte string becomes an object or an error.
+// The description of an object for its readers: for each tensor the kind of memory and its ranges, followed by the
+// engine's description of those ranges. It is sent between machines as opaque bytes in Ray's metadata, so it is
+// compact, has a version, and its decoder is total: every byte string becomes an object or an error.
 //
 //   "OSRO"  u8 version = 1  varint tensors
 //   per tensor: varint (pieces << 1 | device memory), then a varint per piece: its bytes, > 0
-//   the rest: the engine's description of all pieces, in order (empty when there is no piece)
-// varint: 7 bits a byte, lowest first, at most 10 bytes, no superfluous zero byte.
+// the rest: the engine's description of all pieces, in order (empty if there is no piece) varint: 7 bits a byte, lowest
+// first, at most 10 bytes, no superfluous zero byte.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@
 
 namespace onesided {
 
-// One tensor of an object. A tensor is one piece, unless it spans two registrations; none if it has no bytes.
+// One tensor of an object. A tensor is one piece, or more if it spans several registrations; none if it has no bytes.
 struct TensorDesc {
   MemType type = MemType::kHost;
-  std::vector<std::uint64_t> pieces;  // bytes of each, > 0; the sum does not wrap
+  std::vector<std::uint64_t> pieces;  // bytes of each, > 0; the sum does not overflow
 
   std::uint64_t nbytes() const;
   friend bool operator==(const TensorDesc&, const TensorDesc&) = default;
@@ -33,7 +33,7 @@ struct ObjectDesc {
   std::string regions;  // EnginePort::describe() of all pieces
 
   std::string encode() const;
-  // PARAM_INVALID, naming what is wrong, for anything that encode() would not have written.
+  // PARAM_INVALID, with the reason, for every input that encode() does not produce.
   static Result<ObjectDesc> decode(std::string_view bytes);
   friend bool operator==(const ObjectDesc&, const ObjectDesc&) = default;
 };

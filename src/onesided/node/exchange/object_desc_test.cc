@@ -10,10 +10,10 @@ namespace {
 ObjectDesc sample() {
   return {
       .tensors = {{MemType::kDevice, {2097152}}, {MemType::kHost, {}}, {MemType::kHost, {1, 300, UINT64_MAX - 301}}},
-      .regions = "what the engine says"};
+      .regions = "the engine's description"};
 }
 
-TEST(ObjectDesc, SurvivesTheRoundTrip) {
+TEST(ObjectDesc, RoundTrips) {
   const auto back = ObjectDesc::decode(sample().encode());
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(*back, sample());
@@ -47,25 +47,25 @@ TEST(ObjectDesc, NamesAnotherVersion) {
   EXPECT_NE(refused.error().text().find("version 9"), std::string::npos) << refused.error().text();
 }
 
-TEST(ObjectDesc, RefusesLyingCountsWithoutTakingMemory) {
+TEST(ObjectDesc, RefusesFalseCountsBeforeAllocation) {
   const std::string huge = std::string("OSRO\x01", 5) + "\xff\xff\xff\xff\xff\xff\xff\xff\x7f";
   EXPECT_FALSE(ObjectDesc::decode(huge).ok());
   // One tensor that claims 2^40 pieces.
   EXPECT_FALSE(ObjectDesc::decode(std::string("OSRO\x01\x01", 6) + "\x80\x80\x80\x80\x80\x40").ok());
 }
 
-TEST(ObjectDesc, RefusesLengthsThatWrapAndZeroLengths) {
+TEST(ObjectDesc, RefusesLengthsThatOverflowAndZeroLengths) {
   ObjectDesc wraps{.tensors = {{MemType::kHost, {UINT64_MAX, 1}}}, .regions = "r"};
   EXPECT_FALSE(ObjectDesc::decode(wraps.encode()).ok());
   ObjectDesc zero{.tensors = {{MemType::kHost, {0}}}, .regions = "r"};
   EXPECT_FALSE(ObjectDesc::decode(zero.encode()).ok());
 }
 
-TEST(ObjectDesc, RefusesALongerSpellingOfANumber) {
+TEST(ObjectDesc, RefusesALongerEncodingOfANumber) {
   EXPECT_FALSE(ObjectDesc::decode(std::string("OSRO\x01\x80\x00", 7)).ok());
 }
 
-// Every byte string is an object or an error, and what is an object is written the same way again.
+// Every byte string decodes to an object or an error, and an object is encoded to the same bytes again.
 TEST(ObjectDesc, IsTotalOverMutations) {
   std::mt19937_64 random(7);
   const std::string bytes = sample().encode();

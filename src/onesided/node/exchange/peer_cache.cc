@@ -40,10 +40,10 @@ Result<PeerCache::Pin> PeerCache::pin(const std::string& remote, std::uint64_t v
       disconnect(remote, lock);
       continue;
     }
-    // Others connect, leave, or still use what has to be renewed.
+    // Other threads are connecting, disconnecting, or still using the connection that has to be renewed.
     if (!changed_.wait(lock, deadline))
       return Error{Status::kTimeout,
-                   fmt::format("connecting to {}: others still use or set up its connection", remote)};
+                   fmt::format("connecting to {}: other fetches still use or open its connection", remote)};
   }
 }
 
@@ -71,7 +71,7 @@ Result<PeerCache::Pin> PeerCache::connect(const std::string& remote, std::uint64
 
 void PeerCache::disconnect(const std::string& remote, MutexLock& lock) {
   Peer& peer = peers_.at(remote);
-  peer.state = State::kLeaving;  // from here on only this thread touches the entry
+  peer.state = State::kLeaving;  // from here on only this thread uses the entry
   {
     const MutexPause pause(lock);
     engine_.disconnect(remote);
@@ -89,7 +89,7 @@ void PeerCache::evict_surplus(MutexLock& lock) {
       const Peer& peer = peers_.at(remote);
       return peer.state == State::kConnected && peer.users == 0;
     });
-    if (idle == recency_.end()) return;  // all in use: the surplus goes when they are done
+    if (idle == recency_.end()) return;  // all in use: the surplus is closed when they are done
     ++counts_.evictions;
     disconnect(std::string(*idle), lock);
   }

@@ -1,6 +1,6 @@
-// A connection costs milliseconds and an object is often fetched from the same peer again, but a process that has
-// once fetched from a thousand others must not stay connected to all of them. The least recently used connection goes
-// first; one that somebody fetches over never goes.
+// A cache of connections to peers. Connecting takes milliseconds, and objects are often fetched from the same peer
+// again, but a process that has fetched from a thousand peers must not stay connected to all of them. The least
+// recently used connection is closed first; one with a running fetch is never closed.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace onesided {
 // this object must outlive every Pin.
 class PeerCache {
  public:
-  // Keeps the connection to one peer while it lives. A value that moves; may be destroyed by any thread.
+  // Keeps the connection to one peer while it exists. A movable value; may be destroyed by any thread.
   class Pin {
    public:
     Pin() = default;
@@ -37,11 +37,11 @@ class PeerCache {
     std::string remote_;
   };
   struct Counts {
-    std::uint64_t peers = 0;        // connected now
-    std::uint64_t connects = 0;     // ever
-    std::uint64_t reuses = 0;       // ever
-    std::uint64_t evictions = 0;    // ever
-    std::uint64_t disconnects = 0;  // ever, evictions included
+    std::uint64_t peers = 0;        // currently connected
+    std::uint64_t connects = 0;     // in total
+    std::uint64_t reuses = 0;       // in total
+    std::uint64_t evictions = 0;    // in total
+    std::uint64_t disconnects = 0;  // in total, including evictions
   };
 
   // max_peers 0: a connection ends with its last user.
@@ -49,11 +49,11 @@ class PeerCache {
   PeerCache(const PeerCache&) = delete;
   PeerCache& operator=(const PeerCache&) = delete;
 
-  // A connection to the peer, at least as new as `version` where the engine does not see new regions by itself: then it
-  // waits for those who use the old connection and connects anew. Several threads that want one peer share one
-  // connect(). Errors of Engine::connect; TIMEOUT also while others use an old connection.
+  // A connection to the peer. If the engine does not see new regions by itself and the connection is older than
+  // `version`, waits for the fetches that use it and reconnects. Threads that request the same peer share one
+  // connect(). Errors of Engine::connect; TIMEOUT also while other fetches use an old connection.
   Result<Pin> pin(const std::string& remote, std::uint64_t version, Deadline deadline);
-  // The connection turned out to be broken: the next pin() connects anew once those who use it are done.
+  // Reports a broken connection: the next pin() reconnects when the fetches that use it have ended.
   void mark_broken(const std::string& remote);
 
   Counts counts() const;

@@ -33,7 +33,7 @@ TEST(PeerCache, NeverEvictsAPeerInUse) {
   PeerCache peers(engine, 1);
   auto a = peers.pin("a:1", 0, Deadline::never()).value();
   auto b = peers.pin("b:1", 0, Deadline::never()).value();
-  EXPECT_EQ(peers.counts().peers, 2u) << "both in use: over the limit for a while";
+  EXPECT_EQ(peers.counts().peers, 2u) << "both in use: over the limit temporarily";
   EXPECT_TRUE(engine.disconnected.empty());
   a.release();
   EXPECT_EQ(engine.disconnected, std::vector<std::string>{"a:1"});
@@ -70,15 +70,15 @@ TEST(PeerCache, AHigherVersionReconnectsOnlyWhereTheEngineNeedsIt) {
   vendor.dynamic = false;
   PeerCache peers(vendor, 10);
   EXPECT_TRUE(peers.pin("a:1", 3, Deadline::never()).ok());
-  EXPECT_TRUE(peers.pin("a:1", 2, Deadline::never()).ok()) << "older metadata needs nothing new";
+  EXPECT_TRUE(peers.pin("a:1", 2, Deadline::never()).ok()) << "older metadata needs no new connection";
   EXPECT_EQ(vendor.connects, 1);
   EXPECT_TRUE(peers.pin("a:1", 4, Deadline::never()).ok());
-  EXPECT_TRUE(peers.pin("a:1", 3, Deadline::never()).ok()) << "no ping-pong between old and new metadata";
+  EXPECT_TRUE(peers.pin("a:1", 3, Deadline::never()).ok()) << "old and new metadata do not cause repeated reconnects";
   EXPECT_EQ(vendor.connects, 2);
 }
 
-// T0: fetches over version 1 | T1: needs version 2 -> must wait for T0, then connect anew.
-TEST(PeerCache, ARenewalWaitsForThoseInFlight) {
+// T0: fetches over version 1 | T1: needs version 2 -> must wait for T0, then reconnect.
+TEST(PeerCache, ARenewalWaitsForRunningFetches) {
   FakeEnginePort engine;
   engine.dynamic = false;
   PeerCache peers(engine, 10);

@@ -6,7 +6,7 @@ namespace onesided {
 namespace {
 
 constexpr std::int64_t kDeregisterTimeoutMs = 10'000;
-// A first small object should not fault in more than this.
+// The first small object should not allocate more pages than this.
 constexpr std::uint64_t kSegmentBytes = 8 * kMiB;
 
 }  // namespace
@@ -14,7 +14,7 @@ constexpr std::uint64_t kSegmentBytes = 8 * kMiB;
 ReceivePool::Block::~Block() {
   if (!pool_) return;
   const auto freed = pool_->pool_->free(address_);
-  ONESIDED_CHECK(freed.ok(), "a receive buffer was not its pool's: {}", freed.error().to_string());
+  ONESIDED_CHECK(freed.ok(), "a receive buffer does not belong to its pool: {}", freed.error().to_string());
 }
 
 Result<std::shared_ptr<ReceivePool>> ReceivePool::create(std::shared_ptr<EnginePort> engine, std::uint64_t max_bytes) {
@@ -39,7 +39,8 @@ Result<std::shared_ptr<ReceivePool>> ReceivePool::create(std::shared_ptr<EngineP
 Result<ReceivePool::Block> ReceivePool::allocate(std::uint64_t nbytes) {
   const std::uint64_t segments_before = registration_->registrations_made();
   ONESIDED_TRY_ASSIGN(allocation, pool_->allocate(nbytes));
-  // It grew because no free segment was large enough: objects of many sizes would leave one behind for each.
+  // The pool grew because no free segment was large enough. Without a trim, objects of many sizes would leave one
+  // segment for each size.
   if (registration_->registrations_made() != segments_before) pool_->trim();
   return Block(shared_from_this(), allocation.address, nbytes);
 }

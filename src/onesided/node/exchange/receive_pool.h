@@ -1,6 +1,6 @@
-// A transfer into fresh pages runs at a tenth of the speed, and each fresh buffer would have to be registered.
-// Buffers for received objects come from one pool of shared host memory: its segments are faulted in and registered
-// once, and handed out again when the last tensor in them dies.
+// A pool of registered host memory for received objects. A transfer into new pages runs at a tenth of the speed, and
+// each new buffer would need a registration. The pool's segments are faulted in and registered once, and reused when
+// the last tensor in them is freed.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@
 
 namespace onesided {
 
-// Host memory that one engine has registered. Thread-safe. Blocks keep it alive, and it keeps the engine.
+// Host memory that one engine has registered. Thread-safe. Blocks keep the pool alive, and the pool keeps the engine
+// alive.
 class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
  public:
   // Start and length of every block are multiples of it.
   static constexpr std::uint64_t kAlignment = 4096;
 
-  // A buffer; goes back to the pool when destroyed. A value that moves; any thread may destroy it.
+  // A buffer, returned to the pool by its destructor. A movable value; any thread may destroy it.
   class Block {
    public:
     Block(std::shared_ptr<ReceivePool> pool, void* address, std::uint64_t nbytes)
@@ -37,19 +38,19 @@ class ReceivePool : public std::enable_shared_from_this<ReceivePool> {
     std::uint64_t nbytes_ = 0;
   };
   struct Counts {
-    std::uint64_t segments = 0;       // registered now
-    std::uint64_t registrations = 0;  // ever
+    std::uint64_t segments = 0;       // currently registered
+    std::uint64_t registrations = 0;  // in total
     std::uint64_t reserved_bytes = 0;
     std::uint64_t used_bytes = 0;
   };
 
-  // max_bytes 0: no limit of ours.
+  // max_bytes 0: no limit.
   static Result<std::shared_ptr<ReceivePool>> create(std::shared_ptr<EnginePort> engine, std::uint64_t max_bytes);
 
-  // nbytes > 0. RESOURCE_EXHAUSTED with the pool's numbers. When it needs a new segment, unused ones go back to the
-  // system: what is reserved stays near what was used at once.
+  // nbytes > 0. RESOURCE_EXHAUSTED with the pool's numbers. If a new segment is needed, unused ones are freed, so the
+  // reserved bytes stay near the peak of the used bytes.
   Result<Block> allocate(std::uint64_t nbytes);
-  // Gives segments without a block back to the system; bytes given back.
+  // Frees segments without a block; returns the number of bytes freed.
   std::uint64_t trim();
   Counts counts();
 

@@ -38,7 +38,7 @@ TEST_F(ReceivePoolTest, TheSecondTransferRegistersNothing) {
   }
 }
 
-TEST_F(ReceivePoolTest, TrimGivesBackWhatNobodyUses) {
+TEST_F(ReceivePoolTest, TrimFreesUnusedSegments) {
   auto kept = pool_->allocate(1 << 20).value();
   {
     auto dropped = pool_->allocate(64 << 20).value();
@@ -48,15 +48,15 @@ TEST_F(ReceivePoolTest, TrimGivesBackWhatNobodyUses) {
   EXPECT_EQ(engine_->regions(), 1u);
 }
 
-// KV caches: an object after the other, each of another size, none kept.
-TEST_F(ReceivePoolTest, ObjectsOfManySizesDoNotLeaveASegmentBehindForEach) {
+// KV caches: one object after another, each of another size, none kept.
+TEST_F(ReceivePoolTest, ObjectsOfManySizesDoNotKeepASegmentEach) {
   for (const std::uint64_t mib : {20, 24, 28, 32, 36, 40, 22, 30}) {
     auto block = pool_->allocate(mib * kMiB).value();
     EXPECT_LE(pool_->counts().reserved_bytes, 48 * kMiB) << mib << " MiB";
   }
   const auto registered = engine_->registered.size();
   for (const std::uint64_t mib : {40, 20, 33}) auto block = pool_->allocate(mib * kMiB).value();
-  EXPECT_EQ(engine_->registered.size(), registered) << "once large enough, a segment stays";
+  EXPECT_EQ(engine_->registered.size(), registered) << "a segment that is large enough is kept";
 }
 
 TEST_F(ReceivePoolTest, ALimitIsAnErrorWithNumbers) {

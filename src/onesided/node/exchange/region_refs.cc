@@ -13,9 +13,10 @@
 namespace onesided {
 namespace {
 
-// A reader that holds a region is asked to finish; one that does not within this time keeps it registered.
+// How long a deregistration waits for a reader; if the reader does not finish in this time, the region stays
+// registered.
 constexpr std::int64_t kDeregisterTimeoutMs = 10'000;
-// How long the next user of its addresses waits for such a reader.
+// How long the next registration of its addresses waits for such a reader.
 constexpr std::int64_t kStuckTimeoutMs = 1'000;
 
 bool overlaps(const MemRange& a, const MemRange& b) { return a.address < b.end() && b.address < a.end(); }
@@ -35,7 +36,7 @@ std::optional<MemRange> first_gap(const MemRange& range, std::span<const MemRang
   return MemRange{at, range.end() - at, range.type};
 }
 
-// Grows `gap` in both directions inside `whole` until it meets one of the sorted, disjoint `parts`.
+// Extends `gap` in both directions inside `whole` up to the next of the sorted, disjoint `parts`.
 MemRange widen(const MemRange& gap, const MemRange& whole, std::span<const MemRange> parts) {
   std::uint64_t begin = whole.address;
   std::uint64_t end = whole.end();
@@ -60,7 +61,8 @@ Result<RegionRefs::Held> RegionRefs::hold(const TensorSpan& span) {
     remove_unclaimed(span.whole, lock);
     return filled.error();
   }
-  // From here on the lock is held: what fill() left covered is claimed before anybody can take it away.
+  // The lock is held from here on, so that the registrations found by fill() are counted before another thread can
+  // remove them.
   Held held;
   for (const auto& entry : settled(span.bytes, lock)) {
     Region& region = entry->second;
@@ -89,13 +91,13 @@ Result<void> RegionRefs::fill(const TensorSpan& span, std::vector<MemRange>& for
       const MutexPause pause(lock);
       return engine_.covers(*gap);
     }();
-    // What covered it may have been an entry of another thread of ours, on its way in or out.
+    // The covering region may have been an entry that another thread was adding or removing.
     if (changes_ != changes_before) continue;
     if (registered) {
       insert_sorted(foreign, *gap);
       continue;
     }
-    // Others may have registered a part of the memory around the tensor: then the tensor alone is enough.
+    // Other code may have registered a part of the memory around the tensor: then only the tensor is registered.
     const MemRange wide = widen(*gap, span.whole, covered);
     auto added = add(wide, lock);
     if (!added && wide != *gap) added = add(*gap, lock);
@@ -109,14 +111,14 @@ void RegionRefs::drop(const Held& held) {
   MutexLock lock(mutex_);
   for (const RegionId id : held.regions) {
     const auto address = address_of_.find(id);
-    if (address == address_of_.end()) continue;  // its memory went first
+    if (address == address_of_.end()) continue;  // its memory was freed first
     const auto entry = regions_.find(address->second);
     if (--entry->second.users > 0) continue;
     if (!keep_idle_ || entry->second.memories.empty()) remove(entry, lock);
   }
 }
 
-void RegionRefs::memory_gone(MemoryId memory) {
+void RegionRefs::memory_freed(MemoryId memory) {
   MutexLock lock(mutex_);
   const auto found = regions_of_.find(memory);
   if (found == regions_of_.end()) return;
@@ -153,7 +155,7 @@ std::vector<RegionRefs::ByAddress::iterator> RegionRefs::settled(const MemRange&
 }
 
 Result<void> RegionRefs::add(const MemRange& range, MutexLock& lock) {
-  // Another thread may have been quicker while the lock was free: the caller looks again.
+  // Another thread may have registered it while the lock was released: the caller checks again.
   if (!settled(range, lock).empty()) return {};
   ++changes_;
   const auto entry = regions_.emplace(range.address, Region{.range = range, .id = next_id_++}).first;
@@ -211,7 +213,7 @@ void RegionRefs::end_stuck(const MemRange& range, MutexLock& lock) {
   std::erase_if(stuck_, in_the_way);
   {
     const MutexPause pause(lock);
-    // Still BUSY: whoever registers these addresses next is told so by the engine, in words.
+    // Still BUSY: the engine reports this to the next registration of these addresses.
     std::erase_if(tried, [this](const auto& stuck) {
       return engine_.deregister(stuck.second, Deadline::after_ms(kStuckTimeoutMs)).status() != Status::kBusy;
     });
@@ -224,7 +226,7 @@ void RegionRefs::remove_unclaimed(const MemRange& range, MutexLock& lock) {
     again = false;
     for (const auto& entry : settled(range, lock)) {
       if (entry->second.users > 0 || !entry->second.memories.empty()) continue;
-      remove(entry, lock);  // lets go of the lock: the list is old now
+      remove(entry, lock);  // releases the lock, so the list is outdated afterwards
       again = true;
       break;
     }

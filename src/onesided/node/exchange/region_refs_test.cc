@@ -61,12 +61,13 @@ TEST(RegionRefs, UnownedMemoryEndsWithItsLastUser) {
   EXPECT_EQ(engine.regions(), 0u);
 }
 
-// Ray's own transport keyed its cache by address alone: another tensor at the same place hit the old entry.
+// Ray's own transport used the address alone as the key of its cache: another tensor at the same address got the old
+// entry.
 TEST(RegionRefs, AnAddressUsedAgainIsANewRegistration) {
   FakeEnginePort engine;
   RegionRefs regions(engine);
   regions.drop(regions.hold(span(0, 100, 0, 100, 1)).value());
-  regions.memory_gone(1);
+  regions.memory_freed(1);
   EXPECT_EQ(engine.regions(), 0u);
   const auto held = regions.hold(span(0, 40, 0, 40, 2)).value();
   EXPECT_EQ(engine.registered.back(), (MemRange{kBase, 40, MemType::kHost}));
@@ -74,28 +75,28 @@ TEST(RegionRefs, AnAddressUsedAgainIsANewRegistration) {
   regions.drop(held);
 }
 
-TEST(RegionRefs, MemoryThatGoesWhileUsedIsDeregisteredAtOnce) {
+TEST(RegionRefs, MemoryFreedWhileUsedIsDeregisteredImmediately) {
   FakeEnginePort engine;
   RegionRefs regions(engine);
   const auto held = regions.hold(span(0, 100, 0, 100, 1)).value();
-  regions.memory_gone(1);
+  regions.memory_freed(1);
   EXPECT_EQ(engine.regions(), 0u);
-  regions.drop(held);  // late, harmless
+  regions.drop(held);  // late, without effect
   EXPECT_EQ(regions.counts().regions, 0u);
 }
 
 // Two numpy slices of one buffer are two storages over the same bytes.
-TEST(RegionRefs, OverlappingMemoriesShareWhatOverlapsAndLiveAsLongAsEitherDoes) {
+TEST(RegionRefs, OverlappingMemoriesShareRegionsUntilBothAreFreed) {
   FakeEnginePort engine;
   RegionRefs regions(engine);
   const auto a = regions.hold(span(0, 100, 0, 100, 1)).value();
   const auto b = regions.hold(span(50, 100, 50, 100, 2)).value();
   EXPECT_EQ(b.pieces, (std::vector<MemRange>{{kBase + 50, 50, MemType::kHost}, {kBase + 100, 50, MemType::kHost}}));
   regions.drop(a);
-  regions.memory_gone(1);
+  regions.memory_freed(1);
   EXPECT_EQ(engine.regions(), 2u) << "the second memory still needs the first region";
   regions.drop(b);
-  regions.memory_gone(2);
+  regions.memory_freed(2);
   EXPECT_EQ(engine.regions(), 0u);
 }
 
@@ -115,7 +116,7 @@ TEST(RegionRefs, AMemoryAroundTwoRegisteredPiecesFillsTheGap) {
   for (const auto& held : {a, b, c}) regions.drop(held);
 }
 
-TEST(RegionRefs, WhatAPoolRegisteredIsUsedAndNotCounted) {
+TEST(RegionRefs, APoolsRegistrationIsUsedAndNotCounted) {
   FakeEnginePort engine;
   ASSERT_TRUE(engine.register_range({kBase, 1000, MemType::kHost}).ok());
   RegionRefs regions(engine);
@@ -146,8 +147,8 @@ TEST(RegionRefs, AFailureLeavesNothingBehind) {
   regions.drop(middle);
 }
 
-// Every thread holds and drops views of four overlapping memories, now and then a memory goes. After each step of a
-// thread its own view is registered; at the end nothing is left.
+// Every thread holds and drops views of four overlapping memories; sometimes a memory is freed. After each step of a
+// thread its own view is registered; at the end no registration is left.
 TEST(RegionRefs, ManyThreadsShareAndFreeMemories) {
   FakeEnginePort engine;
   RegionRefs regions(engine);
@@ -163,7 +164,7 @@ TEST(RegionRefs, ManyThreadsShareAndFreeMemories) {
         for (const MemRange& piece : held->pieces)
           ASSERT_TRUE(engine.covers(piece)) << "seed " << t << " step " << step;
         regions.drop(*held);
-        regions.memory_gone(memory);
+        regions.memory_freed(memory);
       }
     });
   }
@@ -173,15 +174,15 @@ TEST(RegionRefs, ManyThreadsShareAndFreeMemories) {
   EXPECT_EQ(regions.counts().nbytes, 0u);
 }
 
-// A reader was frozen while the memory was freed: the addresses are not lost for ever.
+// A reader was suspended while the memory was freed: the addresses can be registered again later.
 TEST(RegionRefs, ARegistrationThatCouldNotBeEndedIsEndedWhenItsAddressesAreUsedAgain) {
   FakeEnginePort engine;
   RegionRefs regions(engine);
   regions.drop(regions.hold(span(0, 100, 0, 100, 1)).value());
   engine.busy.insert(1);
-  regions.memory_gone(1);
-  EXPECT_EQ(engine.regions(), 1u) << "the engine still lists it";
-  EXPECT_FALSE(regions.hold(span(50, 100, 50, 100, 2)).ok()) << "the reader is still there";
+  regions.memory_freed(1);
+  EXPECT_EQ(engine.regions(), 1u) << "the engine still has it";
+  EXPECT_FALSE(regions.hold(span(50, 100, 50, 100, 2)).ok()) << "the reader still uses it";
   engine.busy.clear();
   EXPECT_TRUE(regions.hold(span(50, 100, 50, 100, 3)).ok());
   EXPECT_EQ(engine.regions(), 1u);

@@ -26,7 +26,8 @@ Result<TensorStore::Published> TensorStore::publish(const std::string& object_id
   Published answer = object.published;
   {
     MutexLock lock(mutex_);
-    // T0: publish(x) | T1: publish(x), both saw nothing: the first one in stays, the second gives its holds back.
+    // T0: publish(x) | T1: publish(x), both found no object: the first one added is kept, the second releases its
+    // holds.
     const auto [entry, inserted] = objects_.try_emplace(object_id, std::move(object));
     if (inserted) {
       ++counts_.objects;
@@ -52,7 +53,7 @@ Result<TensorStore::Object> TensorStore::make(std::span<const TensorSpan> tensor
     if (tensor.bytes.nbytes == 0) continue;
     auto held = range_within(tensor.bytes.address, tensor.bytes.nbytes, tensor.whole.address, tensor.whole.nbytes)
                     ? regions_.hold(tensor)
-                    : Error{Status::kParamInvalid, "its bytes do not lie in the memory they are said to be part of"};
+                    : Error{Status::kParamInvalid, "its bytes do not lie in the memory that was given for them"};
     if (!held) {
       drop(object);
       return held.error().with_context(fmt::format("tensor {} of {}", i, tensors.size()));

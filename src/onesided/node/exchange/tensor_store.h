@@ -1,5 +1,5 @@
-// The owner's side of an object: its tensors' memory is registered while the object lives, and what readers need
-// is written down once. Releasing is idempotent, since Ray may free an object twice or after a failed creation.
+// Published objects: the owner's side. The memory of an object's tensors is registered while the object exists, and its
+// description is made once. Releasing is idempotent, because Ray may free an object twice or after a failed creation.
 #pragma once
 
 #include <cstdint>
@@ -20,29 +20,30 @@ namespace onesided {
 class TensorStore {
  public:
   struct Published {
-    std::string desc;                // ObjectDesc, encoded
-    std::uint64_t meta_version = 0;  // a reader connected with a lower one may not see the regions (sees_new_regions())
+    std::string desc;  // ObjectDesc, encoded
+    std::uint64_t meta_version =
+        0;  // a reader that connected at a lower version may not see the regions (sees_new_regions())
     std::uint64_t nbytes = 0;
     std::uint64_t tensors = 0;
   };
   struct Counts {
-    std::uint64_t objects = 0;    // now
-    std::uint64_t published = 0;  // ever
-    std::uint64_t released = 0;   // ever
-    std::uint64_t nbytes = 0;     // of the objects that live now; memory in two objects counts twice
+    std::uint64_t objects = 0;    // current
+    std::uint64_t published = 0;  // in total
+    std::uint64_t released = 0;   // in total
+    std::uint64_t nbytes = 0;     // of the current objects; memory in two objects counts twice
   };
 
   TensorStore(EnginePort& engine, RegionRefs& regions) : engine_(engine), regions_(regions) {}
-  // Releases what is left.
+  // Releases the remaining objects.
   ~TensorStore();
   TensorStore(const TensorStore&) = delete;
   TensorStore& operator=(const TensorStore&) = delete;
 
-  // Registers what is not yet registered and describes it. The spans' memory must stay in place until release(). Empty
-  // spans (0 bytes) are tensors without bytes. An id that lives already: its first description again (Ray retries
-  // tasks). An error leaves nothing behind.
+  // Registers the memory that is not registered yet and describes it. The spans' memory must remain valid until
+  // release(). Empty spans (0 bytes) are tensors without bytes. If the id is published already, returns its first
+  // description again (Ray retries tasks). After an error no state has changed.
   Result<Published> publish(const std::string& object_id, std::span<const TensorSpan> tensors);
-  // False: no such object (any more).
+  // False: there is no such object.
   bool release(const std::string& object_id);
   std::optional<Published> find(const std::string& object_id) const;
   Counts counts() const;

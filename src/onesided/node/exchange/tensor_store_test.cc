@@ -37,7 +37,7 @@ TEST_F(TensorStoreTest, AnObjectOfTensorsWithoutBytesNeedsNoRegion) {
   EXPECT_TRUE(store_.publish("none", {}).ok());
 }
 
-TEST_F(TensorStoreTest, ReleasesOnceAndSaysSo) {
+TEST_F(TensorStoreTest, ReleasesOnceAndReportsIt) {
   ASSERT_TRUE(store_.publish("a", std::vector{tensor(0x1000, 8)}).ok());
   EXPECT_EQ(engine_.regions(), 1u);
   EXPECT_TRUE(store_.release("a"));
@@ -48,7 +48,7 @@ TEST_F(TensorStoreTest, ReleasesOnceAndSaysSo) {
   EXPECT_EQ(store_.counts().nbytes, 0u);
 }
 
-// Ray keeps what the first attempt of a task returned, and describes that again.
+// Ray keeps the result of a task's first attempt and describes it again.
 TEST_F(TensorStoreTest, ARetriedTaskGetsTheSameDescription) {
   const auto first = store_.publish("a", std::vector{tensor(0x1000, 8)}).value();
   const auto again = store_.publish("a", std::vector{tensor(0x1000, 8)}).value();

@@ -1,5 +1,5 @@
-// One-sided readers copy memory while its owner may be writing it. A stamp beside the memory, odd while it is
-// written, lets them see that: a copy is whole if the stamp was the same even number before and after it.
+// A version stamp for memory that one-sided readers copy while its owner may be writing it. The stamp is odd during a
+// write. A copy is complete if the stamp was the same even number before and after it.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace onesided {
 
-// A sequence lock that is read from afar. One writer at a time; any thread may ask for the version. It does not move
-// while it is registered. Two words, one the complement of the other, because a copy may be torn between bytes.
+// A sequence lock that remote peers read. One writer at a time; any thread may call version(). Its address is fixed
+// while it is registered. It has two words, one the complement of the other, because a copy may be torn between bytes.
 class VersionStamp {
  public:
   static constexpr std::uint64_t kBytes = 16;
@@ -25,20 +25,20 @@ class VersionStamp {
 
   void begin() {
     write(words_[0].load(std::memory_order_relaxed) | 1);
-    // The stamp is odd before the first byte of the memory changes.
+    // The stamp becomes odd before the first byte of the memory changes.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   std::uint64_t end() {
-    // Every byte of the memory has changed before the stamp is even.
+    // Every byte of the memory has changed before the stamp becomes even.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     write((words_[0].load(std::memory_order_relaxed) | 1) + 1);
     return version();
   }
-  // How many times end() has been called.
+  // The number of calls of end().
   std::uint64_t version() const { return words_[0].load(std::memory_order_acquire) / 2; }
   const Words& words() const { return words_; }
 
-  // The version in a copy of words(), or nothing: being written, torn, or not a stamp.
+  // The version in a copy of words(), or std::nullopt: being written, torn, or not a stamp.
   static std::optional<std::uint64_t> parse(std::string_view copy) {
     if (copy.size() != kBytes) return std::nullopt;
     std::array<std::uint64_t, 2> words;
