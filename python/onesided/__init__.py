@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from onesided.engine import Engine, EngineError, MemType, Status, TransferStatus
     from onesided.host_memory import HostMemory, HostPool, host_pool, host_tensor
 
-# Loaded when first asked for: `onesided.ascend_sim` and the command line must work before the core is loaded, and
-# without it.
+# Loaded on first use: `onesided.ascend_sim` and the command line must work before the core is loaded, and without it.
 _HOMES = {
     "Engine": "onesided.engine",
     "EngineError": "onesided.engine",

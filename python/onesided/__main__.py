@@ -1,4 +1,4 @@
-"""`python -m onesided` is the command `onesided` where no script is installed."""
+"""`python -m onesided`: the command `onesided` where no script is installed."""
 
 from onesided.cli.main import main
 

@@ -1,7 +1,6 @@
 """The one-sided engine: READ and WRITE of memory that another engine registered.
 
-Every name here is the core's own; docs/threading.md says what may be called from where (everything, from any thread).
-"""
+All names are those of the core. Every function may be called from any thread; see docs/threading.md."""
 
 from onesided._core import (
     BoundItems,

@@ -3,11 +3,11 @@
     buffer = onesided.host_pool(64 << 20)            # .addr .nbytes .numpy() .memoryview() .close()
 
     pool = onesided.HostPool()                       # grows by itself; announces its segments
-    block = pool.allocate(1 << 20)                   # same face as a buffer
-    weights = onesided.host_tensor(pool, (4096, 4096), torch.bfloat16)   # a CPU tensor in the pool, no copy
+    block = pool.allocate(1 << 20)                   # same interface as a buffer weights = onesided.host_tensor(pool,
+    (4096, 4096), torch.bfloat16)   # a CPU tensor in the pool, no copy
 
-Memory goes back when the last array, memoryview or tensor over it is gone, whatever was closed before.
-"""
+Memory is freed when the last array, memoryview or tensor over it is deleted, even if the buffer or pool was closed
+before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["HostMemory", "HostPool", "host_pool", "host_tensor"]
 
 
 def host_tensor(pool: HostPool, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A CPU tensor whose storage is a block of the pool; the block is reused when the storage dies."""
+    """A CPU tensor whose storage is a block of the pool; the block is reused when the storage is freed."""
     import torch
 
     nbytes = math.prod(shape) * dtype.itemsize

@@ -61,7 +61,7 @@ def test_the_whole_demo_holds_and_a_second_one_is_told_to_wait(tmp_path: Path) -
     with start("--json", str(tmp_path / "out.json")) as demo:
         seen = read_until(demo, "1. The problem")
         second = subprocess.run(COMMAND, capture_output=True, text=True, check=False, timeout=60)
-        assert second.returncode == 1 and "another demo of yours is running" in second.stderr
+        assert second.returncode == 1 and "another demo of this user is running" in second.stderr
         assert demo.stdout is not None
         seen += demo.stdout.read()
     assert demo.returncode == 0, seen

@@ -82,7 +82,7 @@ def test_buffers_of_every_kind(pair):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((4096,), "an address needs nbytes beside it"),
+        ((4096,), "an address requires nbytes"),
         ((object(),), "memory to register is"),
         ((np.zeros((4, 4))[:, :2],), "not contiguous"),
         ((np.zeros(4), None, "device"), 'that memory is "host"'),

@@ -1,4 +1,4 @@
-"""Where the vendor's runtime is: the simulator never mixes with it."""
+"""Finds the vendor's runtime, with which the simulator must not be mixed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RUNTIME_NAME = "libascendcl.so"
 
 
 class RealCannError(RuntimeError):
-    """The vendor's CANN is loaded, or on the library path, of a process that asked for the simulator."""
+    """The vendor's CANN is loaded, or on the library path, in a process that requested the simulator."""
 
 
 def loaded_runtimes(maps: str = "/proc/self/maps") -> list[Path]:
@@ -50,12 +50,13 @@ def _linker_cache() -> Iterator[Path]:
 
 
 def is_simulator(library: Path) -> bool:
-    """Whether an existing libascendcl.so is the simulator's, of this installation or of another one."""
+    """True if an existing libascendcl.so is the simulator's, of this installation or of another one."""
     return library.exists() and library.resolve().parent.parts[-3:] == ("onesided", "ascend_sim", "lib")
 
 
 def find_real_cann(own_folder: Path, environment: Mapping[str, str] | None = None) -> Path | None:
-    """The vendor's libascendcl.so that a program would get (loaded, on the library path, or in the linker's cache).
+    """The vendor's libascendcl.so that a program would load (loaded already, on the library path, or in the linker's
+    cache).
 
     ``own_folder`` is where the simulator's libraries lie; they do not count.
     """

@@ -1,4 +1,4 @@
-"""Turning the simulated runtime on, for this process and its children."""
+"""Enables the simulated runtime for this process and its children."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onesided.ascend_sim.real_cann import RealCannError, find_real_cann, loaded_runtimes
 
-# The runtime first: the others depend on it.
+# The runtime is first, because the others depend on it.
 _LIBRARIES = (
     "libascendcl.so",
     "libhccl.so",
@@ -27,12 +27,12 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class SimError(RuntimeError):
-    """The simulated runtime cannot be turned on, or refused a question."""
+    """The simulated runtime cannot be enabled, or a query failed."""
 
 
 @dataclass(frozen=True)
 class DeviceStats:
-    """What this process did with a device; all sizes in bytes."""
+    """Counters of this process's use of a device; all sizes in bytes."""
 
     mallocs: int
     frees: int
@@ -51,7 +51,7 @@ def _folder() -> Path:
 
 
 def library_folder() -> Path:
-    """Where the simulator's shared libraries lie. Raises SimError when this installation was built without them."""
+    """The folder of the simulator's shared libraries. Raises SimError if this installation was built without them."""
     folder = _folder() / "lib"
     missing = [name for name in _LIBRARIES if not (folder / name).exists()]
     if missing:
@@ -62,7 +62,8 @@ def library_folder() -> Path:
 
 
 def parse_bytes(size: int | str) -> int:
-    """Bytes of 8589934592, "8GiB" or "512M". Raises ValueError for anything else and for sizes below one 2 MiB page."""
+    """Converts 8589934592, "8GiB" or "512M" to bytes. Raises ValueError for other values and for sizes below one 2 MiB
+    page."""
     if isinstance(size, int) and not isinstance(size, bool):
         count = size
     else:
@@ -86,8 +87,7 @@ def environment(
 
     ``devices``: 1 to 64 (default 2). ``hbm``: bytes of each device, as a number or "8GiB" (default 8 GiB).
     ``faults``: a seed or a list of faults. ``trace``: file that every call is appended to ("%p": the process id).
-    What is None keeps the value of ``base``.
-    """
+    An option that is None keeps the value of ``base``."""
     base = os.environ if base is None else base
     libraries = str(library_folder())
     home = _folder() / "home"
@@ -112,7 +112,7 @@ def environment(
 
 
 def enabled() -> bool:
-    """True when this process has the simulated runtime loaded."""
+    """True if this process has the simulated runtime loaded."""
     own = _folder() / "lib"
     return any(path.resolve().parent == own for path in loaded_runtimes())
 
@@ -123,12 +123,11 @@ def enable(
     faults: int | str | None = None,
     trace: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Turns the simulated runtime on in this process and, through the environment, in its children.
+    """Enables the simulated runtime in this process and, through the environment, in its children.
 
-    Call it before torch is imported. Calling it again is allowed as long as it asks for nothing else. Options as in
-    ``environment``. Raises RealCannError where the vendor's CANN is loaded or on the library path, SimError where
-    it comes too late.
-    """
+    Call it before torch is imported. It may be called again with the same options. Options as in ``environment``.
+    Raises RealCannError if the vendor's CANN is loaded or on the library path, SimError if torch_npu is imported
+    already."""
     changed = environment(devices, hbm, faults, trace)
     if enabled():
         differing = [
@@ -137,24 +136,26 @@ def enable(
             if name.startswith("ONESIDED_SIM_") and os.environ.get(name) != value
         ]
         if differing:
-            raise SimError(f"the simulated runtime is on already, with another {', '.join(differing)}")
+            raise SimError(f"the simulated runtime is enabled already, with another {', '.join(differing)}")
         os.environ.update(changed)
         return
     folder = library_folder()
     if real := find_real_cann(folder):
-        raise RealCannError(f"the vendor's CANN runtime is here ({real}): the simulator does not start beside it")
+        raise RealCannError(
+            f"the vendor's CANN runtime is present ({real}): the simulator cannot be used together with it"
+        )
     if "torch_npu" in sys.modules:
         raise SimError("torch_npu is imported already: call onesided.ascend_sim.enable() before importing torch")
     os.environ.update(changed)
     for name in _LIBRARIES:
-        # Global, and under the vendor's SONAME: what torch_npu needs is then already there.
+        # Loaded globally and under the vendor's SONAME, so that torch_npu finds its libraries loaded already.
         ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
 
 
 def stats(device: int = 0) -> DeviceStats:
-    """Counters of a device, of this process. Raises SimError when the simulator is not on or has no such device."""
+    """This process's counters of a device. Raises SimError if the simulator is not enabled or has no such device."""
     if not enabled():
-        raise SimError("the simulated runtime is not on in this process")
+        raise SimError("the simulated runtime is not enabled in this process")
     runtime = ctypes.CDLL(str(library_folder() / _LIBRARIES[0]))
     raw = _RawStats()
     if code := runtime.onesided_sim_stats(ctypes.c_int32(device), ctypes.byref(raw)):

@@ -1,12 +1,11 @@
-"""A program written for the vendor's engine library, from Python: what it does and what it sees.
+"""Python access to the vendor's engine library, with the calls that programs written for it make.
 
     with VendorEngine("127.0.0.1:0") as owner, VendorEngine("127.0.0.1:0") as client:
         owner.register(tensor.data_ptr(), tensor.nbytes, "device")     # accepted, aligned or not
         client.connect(owner.id)     # VendorError: 503900, "... Invalid para. va=0x... page_size=2097152"
 
-Every call goes through the C++ symbols that such programs use (adxl::AdxlEngine of libllm_datadist.so). On the
-simulated runtime that library is ours; where the vendor's is on the library path, it answers instead.
-"""
+Every call uses the C++ symbols of such programs (adxl::AdxlEngine of libllm_datadist.so). On the simulated runtime the
+library is onesided's; if the vendor's library is on the library path, it is used instead."""
 
 from __future__ import annotations
 
@@ -41,12 +40,12 @@ class VendorError(RuntimeError):
         self.call = call
         #: The vendor's status, e.g. 503900.
         self.code = code
-        #: What the runtime and the engine say of it; empty when they say nothing.
+        #: The message of the runtime and the engine; empty if there is none.
         self.text = text
 
     @property
     def driver_line(self) -> str:
-        """The driver's own words in ``text`` ("Invalid para. va=... page_size=2097152"); empty when there are none."""
+        """The driver's message in ``text`` ("Invalid para. va=... page_size=2097152"); empty if there is none."""
         found = _DRIVER_LINE.search(self.text)
         return found[0] if found else ""
 
@@ -76,17 +75,16 @@ def _free_port(host: str) -> int:
 
 
 class VendorEngine:
-    """One ``adxl::AdxlEngine``. Confined to one thread at a time. Calls let other Python threads run.
+    """One ``adxl::AdxlEngine``. Confined to one thread at a time. Calls release the GIL.
 
-    ``local_id``: "ip:port" listens there, at port 0 on a free one; "ip" does not listen. ``options``: as Initialize()
-    takes them. Device memory is that of the device that is current on this thread.
-    """
+    ``local_id``: "ip:port" listens there (port 0: a free port); "ip" does not listen. ``options``: as for Initialize().
+    Device memory belongs to this thread's current device."""
 
     def __init__(self, local_id: str, options: Mapping[str, str] | None = None) -> None:
         self._library = _library()
         self._handle = ctypes.c_void_p(self._library.onesided_vendor_open())
         if not self._handle:
-            raise MemoryError("the vendor's engine object could not be made")
+            raise MemoryError("the vendor's engine object could not be constructed")
         self.id = self._initialize(local_id, options or {})
 
     def _initialize(self, local_id: str, options: Mapping[str, str]) -> str:
@@ -96,7 +94,7 @@ class VendorEngine:
         choose = bool(colon) and port == "0"
         attempts = _PORT_ATTEMPTS if choose else 1
         while True:
-            # Somebody may take the free port before the engine does: then another is tried.
+            # Another process may bind the free port before the engine does; then another port is tried.
             attempts -= 1
             name = f"{host}:{_free_port(host.strip('[]'))}" if choose else local_id
             code = self._library.onesided_vendor_initialize(self._handle, name.encode(), array)
@@ -108,7 +106,8 @@ class VendorEngine:
                 raise error
 
     def register(self, address: int, nbytes: int, kind: str = "device") -> int:
-        """Registers memory; ``kind`` is "device" or "host". The handle. Misaligned device memory is accepted here."""
+        """Registers memory and returns the handle; ``kind`` is "device" or "host". Misaligned device memory is accepted
+        here."""
         if kind not in _KINDS:
             raise ValueError(f"kind={kind!r}: must be 'device' or 'host'")
         handle = ctypes.c_void_p()
@@ -123,11 +122,11 @@ class VendorEngine:
         return handle.value or 0
 
     def deregister(self, handle: int) -> None:
-        """Takes a registration back. An unknown handle is no error, as the vendor has it."""
+        """Ends a registration. An unknown handle is not an error, as in the vendor's library."""
         self._call("DeregisterMem", self._library.onesided_vendor_deregister, ctypes.c_void_p(handle))
 
     def connect(self, remote_id: str, timeout_ms: int = 5000) -> None:
-        """Connects. Here the driver has its say about all registered device memory of both sides: 503900."""
+        """Connects. The driver checks all registered device memory of both sides here: 503900."""
         self._call("Connect", self._library.onesided_vendor_connect, remote_id.encode(), ctypes.c_int32(timeout_ms))
 
     def disconnect(self, remote_id: str, timeout_ms: int = 5000) -> None:
@@ -138,7 +137,7 @@ class VendorEngine:
     def transfer(
         self, remote_id: str, operation: str, items: Iterable[tuple[int, int, int]], timeout_ms: int = 60_000
     ) -> None:
-        """Moves (local address, remote address, bytes) items; ``operation`` is "READ" or "WRITE". Returns when done."""
+        """Moves (local address, remote address, bytes) items; ``operation`` is "READ" or "WRITE". Blocks until done."""
         if operation not in _OPERATIONS:
             raise ValueError(f"operation={operation!r}: must be 'READ' or 'WRITE'")
         numbers = [number for item in items for number in item]
@@ -154,7 +153,7 @@ class VendorEngine:
         )
 
     def close(self) -> None:
-        """Finalizes. Idempotent; nothing may be called afterwards."""
+        """Finalizes. Idempotent; no other method may be called afterwards."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         if handle:
             self._library.onesided_vendor_finalize(handle)

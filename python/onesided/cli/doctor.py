@@ -1,5 +1,5 @@
-"""A newcomer's machine is never quite the one we tested. The doctor says what it can do, why not more, and what to
-do about it. Standard library only, and it needs neither torch nor the built core."""
+"""`onesided doctor`: what this machine can do, the reasons for what it cannot do, and what to do about it. Standard
+library only; it needs neither torch nor the built core."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLOURS = {OK: "\033[32m", LIMITED: "\033[33m", MISSING: "\033[31m"}
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look found. A value. `advice` is empty where there is nothing to do."""
+    """One finding. A value. `advice` is empty if there is nothing to do."""
 
     topic: str
     name: str
@@ -40,7 +40,7 @@ def _version(distribution: str) -> str | None:
 
 
 def core_error() -> str | None:
-    """Why the C++ core cannot be loaded; None when it can."""
+    """The reason why the C++ core cannot be loaded; None if it can."""
     try:
         importlib.import_module("onesided._core")
     except ImportError as error:
@@ -59,7 +59,7 @@ def versions() -> list[Finding]:
 
     error = core_error()
     core = (
-        Finding("versions", "onesided core", OK, _version("onesided") or "in place")
+        Finding("versions", "onesided core", OK, _version("onesided") or "present")
         if error is None
         else Finding(
             "versions", "onesided core", MISSING, f"not built ({error})", "./do test builds it; or pip install ."
@@ -80,7 +80,7 @@ def device_runtime() -> Finding:
     runtime = machine.runtime()
     text = f"{runtime.kind}: {runtime.path}"
     if runtime.kind == "real":
-        return Finding("device", "Ascend runtime", OK, text, "the simulated runtime refuses to start beside it")
+        return Finding("device", "Ascend runtime", OK, text, "the simulated runtime cannot be used together with it")
     if runtime.kind == "simulated":
         return Finding("device", "Ascend runtime", OK, text)
     advice = "simulated NPUs on any machine: onesided sim -- PROGRAM ..., or onesided.ascend_sim.enable() before torch"
@@ -92,7 +92,7 @@ def device_runtime() -> Finding:
 
 
 def transports() -> list[Finding]:
-    """Which transports an engine here can use, and why not the others."""
+    """The transports that an engine can use here, and the reasons why others cannot be used."""
 
     def of(name: str, reach: str, error: str | None, advice: str) -> Finding:
         if error is None:
@@ -126,8 +126,8 @@ def transports() -> list[Finding]:
 
 def system() -> list[Finding]:
     scope = machine.ptrace_scope()
-    thp = machine.read_line("/sys/kernel/mm/transparent_hugepage/enabled") or "not there"
-    shmem = machine.read_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled") or "not there"
+    thp = machine.read_line("/sys/kernel/mm/transparent_hugepage/enabled") or "not present"
+    shmem = machine.read_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled") or "not present"
     huge = machine.meminfo_bytes("HugePages_Total")
     shared = machine.shared_memory_free()
     congestion = machine.read_line("/proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
@@ -137,12 +137,12 @@ def system() -> list[Finding]:
     return [
         Finding(
             "system", "ptrace scope", OK if scope == 0 else LIMITED, str(scope),
-            "" if scope == 0 else "restricts cma to peers that name their reader; shm and tcp do not need it",
+            "" if scope == 0 else "restricts cma to peers that declare their reader; shm and tcp do not need it",
         ),
         Finding("system", "huge pages", OK, f"transparent: {thp}; shared memory: {shmem}; reserved: {huge}"),
         Finding(
             "system", "/dev/shm", OK if shared >= 2 << 30 else LIMITED, f"{shared / 1e9:.1f} GB free",
-            "" if shared >= 2 << 30 else "Ray's object store lies there: mount -o remount,size=4G /dev/shm",
+            "" if shared >= 2 << 30 else "Ray's object store is there: mount -o remount,size=4G /dev/shm",
         ),
         Finding("system", "memory", OK, f"{memory}, {len(os.sched_getaffinity(0))} cores"),
         Finding(
@@ -154,7 +154,7 @@ def system() -> list[Finding]:
 
 
 def drop_ins() -> list[Finding]:
-    """Which package an import of each API would get, here and now."""
+    """The package that an import of each API would load now."""
     listed: list[Finding] = []
     for module, api in (("mooncake.engine", "mooncake"), ("nixl", "nixl"), ("memfabric_hybrid", "memfabric")):
         origin = imports.origin_of(module.partition(".")[0])
@@ -166,7 +166,7 @@ def drop_ins() -> list[Finding]:
 
 
 def report() -> list[Finding]:
-    """Every finding, in the order they are shown."""
+    """All findings, in the order of the output."""
     return [device_runtime(), *transports(), *drop_ins(), *system(), *versions()]
 
 
@@ -191,7 +191,9 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="onesided doctor", description="What this machine can do, and what to do.")
+    parser = argparse.ArgumentParser(
+        prog="onesided doctor", description="What this machine can do, and what to do about the rest."
+    )
     parser.add_argument("--json", action="store_true", help="as JSON, for a program or a bug report")
     options = parser.parse_args(arguments)
     findings = report()

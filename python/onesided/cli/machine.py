@@ -1,5 +1,5 @@
-"""The doctor and the demo's first look ask a machine the same questions. Standard library only: the answers are
-needed most where nothing is installed yet."""
+"""Queries of the machine, for the doctor and for the demo's preflight check. Standard library only, because they are
+needed before anything is installed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from onesided.ascend_sim import real_cann
 
 @dataclass(frozen=True)
 class Runtime:
-    """The device runtime a program started now would load. A value."""
+    """The device runtime that a program started now would load. A value."""
 
     kind: str  # "real", "simulated", "none"
     path: str | None
 
 
 def runtime() -> Runtime:
-    """Which libascendcl.so is loaded, or would be. A real one anywhere beats a simulated one: never mix them."""
+    """The libascendcl.so that is loaded, or would be. A real one takes precedence over a simulated one; they must not
+    be mixed."""
     ours = Path(__file__).resolve().parents[1] / "ascend_sim" / "lib"
     real = real_cann.find_real_cann(ours)
     if real:
@@ -37,7 +38,7 @@ def runtime() -> Runtime:
 
 
 def read_line(path: str) -> str | None:
-    """The first line of a file of /proc or /sys; None where there is none."""
+    """The first line of a file of /proc or /sys; None if there is none."""
     try:
         return Path(path).read_text().splitlines()[0].strip()
     except (OSError, IndexError):
@@ -45,7 +46,7 @@ def read_line(path: str) -> str | None:
 
 
 def meminfo_bytes(field: str) -> int:
-    """A line of /proc/meminfo in bytes; 0 where it is missing."""
+    """A line of /proc/meminfo in bytes; 0 if it is missing."""
     try:
         match = re.search(rf"^{field}:\s+(\d+)( kB)?", Path("/proc/meminfo").read_text(), re.MULTILINE)
     except OSError:
@@ -54,7 +55,7 @@ def meminfo_bytes(field: str) -> int:
 
 
 def shared_memory_free() -> int:
-    """Free bytes in /dev/shm, where Ray keeps its object store; 0 where there is no /dev/shm."""
+    """Free bytes in /dev/shm, where Ray keeps its object store; 0 if there is no /dev/shm."""
     try:
         return shutil.disk_usage("/dev/shm").free
     except OSError:
@@ -62,7 +63,7 @@ def shared_memory_free() -> int:
 
 
 def memfd_error() -> str | None:
-    """Why memory cannot be shared by descriptor; None when it can."""
+    """The reason why memory cannot be shared by descriptor; None if it can."""
     try:
         fd = os.memfd_create("onesided-probe", os.MFD_CLOEXEC)
     except (OSError, AttributeError) as error:
@@ -78,7 +79,7 @@ def memfd_error() -> str | None:
 
 
 def ptrace_scope() -> int:
-    """Yama's setting: 0 unrestricted (also where Yama is not there), 1 descendants only, 2 admin only, 3 nobody."""
+    """Yama's setting: 0 unrestricted (also without Yama), 1 descendants only, 2 admin only, 3 no process."""
     value = read_line("/proc/sys/kernel/yama/ptrace_scope")
     return int(value) if value and value.isdigit() else 0
 
@@ -88,7 +89,7 @@ class _IoVec(ctypes.Structure):
 
 
 def process_read_error() -> str | None:
-    """Why one process may not read a sibling's memory (process_vm_readv, tried for real); None when it may."""
+    """The reason why one process cannot read a sibling's memory (a real process_vm_readv is tried); None if it can."""
     word = ctypes.create_string_buffer(b"onesided")
     owner = os.fork()
     if owner == 0:
@@ -105,7 +106,7 @@ def process_read_error() -> str | None:
 
 
 def _read_from(pid: int, word: ctypes.Array[ctypes.c_char]) -> int:
-    """0, or the errno of reading `word`, which lies at the same address in the forked process."""
+    """0, or the errno of reading `word`, which has the same address in the forked process."""
     libc = ctypes.CDLL(None, use_errno=True)
     copy = ctypes.create_string_buffer(len(word))
     local = _IoVec(ctypes.addressof(copy), len(word))
@@ -116,7 +117,7 @@ def _read_from(pid: int, word: ctypes.Array[ctypes.c_char]) -> int:
 
 
 def cubic_allowed() -> bool:
-    """Whether the engine's data connections get the congestion control that they ask for."""
+    """True if the engine's data connections get the congestion control that they request."""
     with socket.socket() as probe:
         try:
             probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
@@ -126,7 +127,7 @@ def cubic_allowed() -> bool:
 
 
 def loopback_error() -> str | None:
-    """Why no TCP port can be opened on loopback; None when one can."""
+    """The reason why no TCP port can be opened on loopback; None if one can."""
     try:
         with socket.create_server(("127.0.0.1", 0)):
             return None

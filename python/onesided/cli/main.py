@@ -1,4 +1,4 @@
-"""One command with a few verbs; each verb's code is imported only when it is asked for."""
+"""The command `onesided`; the code of a subcommand is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = typer.Typer(
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for a program or a bug report.")] = False,
 ) -> None:
-    """Say what this machine can do: runtime, transports, limits, versions; and what to do about the rest."""
+    """Show what this machine can do (runtime, transports, limits, versions) and what to do about the rest."""
     from onesided.cli import doctor as examined
 
     raise typer.Exit(examined.main(["--json"] if as_json else []))
@@ -31,7 +31,7 @@ def demo(
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to FILE.")
     ] = None,
 ) -> None:
-    """Show the whole path: the problem, the cure, a model's weights between two Ray actors."""
+    """Show the problem, its solution, and a model's weights moving between two Ray actors."""
     from onesided.cli.demo import run as shown
 
     raise typer.Exit(shown.run(json_path))

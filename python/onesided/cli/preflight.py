@@ -1,5 +1,5 @@
-"""What would stop the demo half way is said before it begins, in one sentence. Standard library only, so that
-./do can ask before it installs anything."""
+"""Checks before the demo for what would stop it later, and reports it in one sentence. Standard library only, so that
+./do can check before it installs anything."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import sys
 
 from onesided.cli import machine
 
-# The weights once in Ray's object store, with room for the copy that is being replaced.
+# The weights once in Ray's object store, plus the copy that is being replaced.
 OBJECT_STORE_BYTES = 2 << 30
-# Weights at the source, at the receiver, and in the object store and its reader; three processes with torch.
+# Weights in the source, in the receiver, in the object store and in its reader; three processes with torch.
 MEMORY_BYTES = 6 << 30
 
 
 def obstacle() -> str | None:
-    """The first thing that stops the demo on this machine; None when nothing does."""
+    """The first reason why the demo cannot run on this machine; None if it can."""
     runtime = machine.runtime()
     if runtime.kind == "real":
         return (
-            f"a real Ascend runtime is here ({runtime.path}) and the demo runs on the "
-            "simulated one; start it from a shell that does not point there "
+            f"a real Ascend runtime is present ({runtime.path}), but the demo runs on the "
+            "simulated one; start it from a shell that does not refer to it "
             "(env -u ASCEND_HOME_PATH -u LD_LIBRARY_PATH ./do demo)."
         )
     if machine.memfd_error():
-        return f"this machine cannot share memory by descriptor ({machine.memfd_error()}); the demo needs that."
+        return f"this machine cannot share memory by descriptor ({machine.memfd_error()}), which the demo needs."
     if machine.loopback_error():
         return f"no TCP port can be opened ({machine.loopback_error()}); Ray and the engine need loopback."
     free = machine.shared_memory_free()
     if free < OBJECT_STORE_BYTES:
         return (
-            f"/dev/shm has {free / 1e9:.1f} GB free and Ray's object store needs {OBJECT_STORE_BYTES / 1e9:.1f} there; "
+            f"/dev/shm has {free / 1e9:.1f} GB free but Ray's object store needs {OBJECT_STORE_BYTES / 1e9:.1f} there; "
             "enlarge it (mount -o remount,size=4G /dev/shm, or docker run --shm-size=4g)."
         )
     memory = machine.meminfo_bytes("MemAvailable")
     if memory < MEMORY_BYTES:
-        return f"{memory / 1e9:.1f} GB of memory are available and the demo needs {MEMORY_BYTES / 1e9:.1f}; free some."
+        return f"{memory / 1e9:.1f} GB of memory are available, but the demo needs {MEMORY_BYTES / 1e9:.1f}; free some."
     return None
 
 

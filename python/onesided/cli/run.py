@@ -1,4 +1,4 @@
-"""`onesided run --as nixl -- PROGRAM ARGS`: any program with drop-in replacements of ours."""
+"""`onesided run --as nixl -- PROGRAM ARGS`: any program with onesided's drop-in replacements."""
 
 from __future__ import annotations
 

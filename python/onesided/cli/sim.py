@@ -33,7 +33,7 @@ def sim(
     except (ascend_sim.SimError, ValueError) as error:
         raise _stop(str(error)) from None
     if real := ascend_sim.find_real_cann(folder):
-        raise _stop(f"the vendor's CANN runtime is here ({real}): the simulator does not start beside it")
+        raise _stop(f"the vendor's CANN runtime is present ({real}): the simulator cannot be used together with it")
     program = shutil.which(command[0])
     if program is None:
         raise _stop(f"there is no program {command[0]!r}")

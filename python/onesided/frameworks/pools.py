@@ -1,4 +1,4 @@
-"""One aligned pool per device for the shims, made when first needed."""
+"""One aligned pool per device for the framework shims, made on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _pools: dict[int, Any] = {}
 
 
 def pool_on(device_index: int) -> Any:
-    """The shims' own 2 MiB pool on an NPU. Installs onesided.npu; ImportError where that cannot be."""
+    """The shims' own 2 MiB pool on an NPU. Installs onesided.npu. ImportError: it cannot be installed."""
     import onesided.npu
 
     onesided.npu.install()
@@ -27,6 +27,6 @@ def pool_on(device_index: int) -> Any:
 
 
 def release() -> None:
-    """Lets go of the shims' pools; their memory goes back when the last tensor in them is gone."""
+    """Releases the shims' pools; their memory is freed when the last tensor in them is deleted."""
     with _lock:
         _pools.clear()

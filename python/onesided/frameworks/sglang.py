@@ -1,8 +1,7 @@
 """SGLang's names: `zeros_2m_aligned` allocates, `assert_2m_aligned_kv_args` checks before memory is registered.
 
-SGLang's own version allocates 2 MiB more than asked and slices forward to the boundary; here the storage itself starts
-on the boundary, and what is charged is the length rounded up once.
-"""
+SGLang's own version allocates 2 MiB more than requested and slices from the first boundary on; here the storage itself
+starts on the boundary, and the charge is the length rounded up once."""
 
 from __future__ import annotations
 
@@ -44,7 +43,8 @@ def zeros_2m_aligned(
 
 
 def assert_2m_aligned_kv_args(ptrs: Sequence[int], lens: Sequence[int]) -> None:
-    """AssertionError naming the first buffer whose start or length is no multiple of 2 MiB: the driver would refuse it."""
+    """Raises AssertionError with the first buffer whose start or length is not a multiple of 2 MiB, which the driver
+    would refuse."""
     if len(ptrs) != len(lens):
         raise AssertionError(f"{len(ptrs)} addresses but {len(lens)} lengths")
     for number, (address, nbytes) in enumerate(zip(ptrs, lens, strict=True)):

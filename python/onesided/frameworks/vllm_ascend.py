@@ -1,4 +1,4 @@
-"""vllm-ascend's name: `align_memory(tensor, alignment)`, the pad-and-slice it has in four places."""
+"""vllm-ascend's `align_memory(tensor, alignment)`, the pad-and-slice function that it has in four places."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ if TYPE_CHECKING:
 def align_memory(tensor: torch.Tensor, alignment: int) -> torch.Tensor:
     """The part of a flat tensor from its first multiple of `alignment` bytes on, sharing its storage.
 
-    A tensor from an aligned pool starts on the boundary already and comes back whole: nothing is lost. Others lose up to
-    alignment - 1 bytes, as ever. ValueError: not one-dimensional and contiguous, `alignment` is no power of two, or no
-    element starts on a boundary.
-    """
+    A tensor from an aligned pool starts on the boundary already and is returned completely. Others lose up to alignment
+    - 1 bytes. ValueError: not one-dimensional and contiguous, `alignment` is not a power of two, or no element starts
+    on a boundary."""
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"alignment is {alignment}: it must be a power of two")
     if tensor.dim() != 1 or not tensor.is_contiguous():

@@ -8,7 +8,7 @@
         x = torch.zeros(1024, 128, dtype=torch.bfloat16, device="npu:0")
     assert x.data_ptr() % (2 << 20) == 0
 
-    with onesided.npu.register_pool(engine, pool):                    # each segment once, tensors cost nothing
+    with onesided.npu.register_pool(engine, pool):                    # each segment once, no cost per tensor
         ...
 
 See docs/aligned_pools.md.

@@ -10,7 +10,8 @@ LARGEST = 1 << 30
 
 
 def checked(value: Any) -> int:
-    """The alignment in bytes, 0 for off (None, 0). TypeError: not an int; ValueError: breaks the rule, which it names."""
+    """The alignment in bytes, 0 for off (None, 0). TypeError: not an int; ValueError: violates the rule, which the text
+    names."""
     if value is None:
         return 0
     if isinstance(value, bool):

@@ -64,8 +64,7 @@ def candidates(torch_version: str, torch_npu_version: str, carried: Iterable[str
     if not likely:
         raise ImportError(
             f"onesided.npu does not know torch_npu {torch_npu_version}: it is tested with {', '.join(TESTED)}, and this "
-            f"installation carries the decorator for {', '.join(carried) or 'none'}. Install one of these, or leave onesided.npu "
-            f"alone: everything else of onesided works without it. {_HOW_TO_BUILD}"
+            f"installation carries the decorator for {', '.join(carried) or 'none'}. Install one of these, or do not use onesided.npu: everything else of onesided works without it. {_HOW_TO_BUILD}"
         )
     here = _plain(torch_npu_version)
     return sorted(likely, key=lambda build: (build != here, [-number for number in _order(build)]))

@@ -1,4 +1,4 @@
-"""Putting the decorator in front of torch_npu's allocator, and taking it away again."""
+"""Installs the decorator in front of torch_npu's allocator, and removes it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _installed = False
 
 
 def install() -> None:
-    """Teaches torch_npu `sub_block_alignment`. May come at any time, also after allocations; a second call does nothing.
+    """Adds `sub_block_alignment` to torch_npu. May be called at any time, also after allocations; a second call has no
+    effect.
 
-    Until an aligned pool is made, torch_npu's own code runs. ImportError: no torch_npu, or a version we do not know.
-    """
+    Until an aligned pool is made, torch_npu's own code runs. ImportError: no torch_npu, or an unsupported version."""
     global _installed
     with _lock:
         if _installed:
@@ -26,7 +26,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Puts torch_npu back as it was. RuntimeError names the aligned pools that are still in use; then nothing changes."""
+    """Restores torch_npu. RuntimeError, with the aligned pools that are still in use; then nothing changes."""
     global _installed
     with _lock:
         if not _installed:
@@ -39,5 +39,5 @@ def uninstall() -> None:
 
 
 def installed() -> bool:
-    """Whether `install()` is in effect."""
+    """True if `install()` is in effect."""
     return _installed

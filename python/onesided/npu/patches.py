@@ -1,8 +1,7 @@
-"""What `install()` changes in torch_npu's Python: three constructors and functions learn `sub_block_alignment`.
+"""The changes of `install()` in torch_npu's Python code: three constructors and functions accept `sub_block_alignment`.
 
-The classes stay torch_npu's own objects (programs that imported them before see the change too); without the new
-argument torch_npu's own code runs with the arguments it was given.
-"""
+The classes remain torch_npu's own objects, so programs that imported them before get the change too. Without the new
+argument torch_npu's own code runs with unchanged arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from onesided.npu.alignment import checked
 # Alignment of allocators made with one, by identity of the C++ object that MemPool gets (it has no attributes).
 _alignments: dict[int, int] = {}
 _undo: list[Callable[[], None]] = []
-# The pool behind change_current_allocator(aligned); held here, since nobody else names it.
+# The pool of change_current_allocator(aligned); held here, because no other object refers to it.
 _default_pool: Any = None
 
 
@@ -49,7 +48,7 @@ def apply(extension: ModuleType) -> None:
 
 
 def revert() -> None:
-    """Puts torch_npu's own code back."""
+    """Restores torch_npu's own code."""
     while _undo:
         _undo.pop()()
 
@@ -116,7 +115,7 @@ def _mem_pool_init(extension: ModuleType, original: Callable[..., None]) -> Call
             alignment = alignment_of(allocator)
         if not alignment:
             if pool_options:
-                raise ValueError("pool_options are those of an aligned pool: give sub_block_alignment too")
+                raise ValueError("pool_options are options of an aligned pool: pass sub_block_alignment too")
             _construct(original, self, allocator, use_on_oom, no_split)
             return
         extension.declare_next_pool(alignment, no_split=no_split, **(pool_options or {}))
@@ -209,7 +208,7 @@ def _change_current_allocator(extension: ModuleType, original: Callable[..., Non
             extension.set_default_pool(pool.id)
             _default_pool = pool
             return
-        # torch_npu swaps the object that we stand in front of: step aside, then stand in front of the new one.
+        # torch_npu replaces the decorated object: remove the decorator, then install it in front of the new object.
         extension.uninstall()
         try:
             original(allocator)

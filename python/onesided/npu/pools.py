@@ -1,4 +1,4 @@
-"""Looking at aligned pools: statistics, segments, announcements, snapshots."""
+"""Inspection of aligned pools: statistics, segments, notifications, snapshots."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def _id(pool: Any) -> tuple[int, int]:
 
 
 def pools() -> list[tuple[int, int]]:
-    """Ids of the aligned pools there are, also of released ones whose tensors live."""
+    """Ids of all aligned pools, including released ones with live tensors."""
     return list(_extension().pool_ids())
 
 
 def pool_of(tensor_or_address: Any) -> tuple[int, int] | None:
-    """Id of the aligned pool that holds this memory, or None."""
+    """Id of the aligned pool that contains this memory, or None."""
     address = (
         tensor_or_address if isinstance(tensor_or_address, int) else tensor_or_address.untyped_storage().data_ptr()
     )
@@ -46,7 +46,7 @@ def pool_segments(pool: Any) -> list[Segment]:
 
 
 def trim(pool: Any) -> int:
-    """Gives the pool's idle segments back to the device; returns their bytes."""
+    """Frees the pool's idle segments; returns their bytes."""
     return int(_extension().pool_trim(_id(pool)))
 
 
@@ -56,7 +56,7 @@ def native_segment(address: int) -> tuple[int, int]:
 
 
 class Subscription:
-    """Two callbacks that hear of a pool's segments. Ends with close(), or with the pool."""
+    """A subscription of two callbacks to a pool's segments. Ends with close(), or with the pool."""
 
     def __init__(self, pool_id: tuple[int, int], number: int) -> None:
         self._pool_id = pool_id
@@ -80,10 +80,10 @@ def subscribe(
     on_segment_added: Callable[[Segment], None] | None = None,
     on_segment_dropped: Callable[[Segment], None] | None = None,
 ) -> Subscription:
-    """Announces each segment there is and will be, before its first tensor, and its end before the memory goes back.
+    """Calls back for each existing and future segment before its first tensor, and for its end before the memory is
+    freed.
 
-    Called on whichever thread grows or trims the pool, with no lock of the pool held.
-    """
+    The callbacks run on the thread that grows or trims the pool, without a lock of the pool."""
     pool_id = _id(pool)
     return Subscription(pool_id, _extension().subscribe(pool_id, on_segment_added, on_segment_dropped))
 

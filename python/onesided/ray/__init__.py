@@ -1,5 +1,5 @@
-"""Ray Direct Transport over one-sided READs: `tensor_transport="HIXL"`. Importing it registers the transport; docs/ray.md
-is the guide."""
+"""Ray Direct Transport over one-sided READs: `tensor_transport="HIXL"`. Importing this package registers the transport;
+see docs/ray.md."""
 
 from onesided.ray.actors import actor
 from onesided.ray.metadata import HixlCommunicatorMetadata, HixlTransportMetadata

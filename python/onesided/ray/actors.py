@@ -1,6 +1,6 @@
-"""An actor that receives needs three things that are easy to forget: Ray's system threads
-(enable_tensor_transport), the transport's registration in its own process, also after a restart, and the npu it chose
-in __init__ known to the thread that receives. One decorator does all three."""
+"""A decorator for actors that use the transport. A receiving actor needs Ray's system threads
+(enable_tensor_transport), the registration of the transport in its own process, also after a restart, and the npu that
+it selected in __init__ set for the receiving thread. The decorator does all three."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def actor(
         original(self, *args, **kwargs)
         npu_device.remember_current()
 
-    if inspect.isfunction(original):  # object's own has no signature that Ray could read
+    if inspect.isfunction(original):  # object.__init__ has no signature that Ray can read
         __init__ = functools.wraps(original)(__init__)
     prepared = type(cls.__name__, (cls,), {"__init__": __init__, "__doc__": cls.__doc__, "__module__": cls.__module__})
     prepared.__qualname__ = cls.__qualname__

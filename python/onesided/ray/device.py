@@ -1,5 +1,6 @@
-"""The current npu is a property of a thread, and Ray runs an actor's __init__, its methods and its receives on
-three different ones. Receives must land on the device the actor chose, so what it chose is remembered here."""
+"""Remembers the npu that an actor has selected. The current npu is a property of a thread, and Ray runs an actor's
+__init__, its methods and its receives on three different threads, but objects must be received on the actor's
+device."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ _watched: set[int] = set()
 
 
 def _npu():
-    """torch.npu, if this process has imported torch_npu; else None."""
+    """torch.npu, if this process has imported torch_npu; otherwise None."""
     return sys.modules["torch_npu"].npu if "torch_npu" in sys.modules else None
 
 
 def parse(device: int | str) -> int:
-    """The index of an npu given as 1 or "npu:1", without loading anything. ValueError: neither, or one that this process,
-    if it has loaded torch_npu, has not got."""
+    """The index of an npu given as 1 or "npu:1", without loading anything. ValueError: neither, or, if torch_npu is
+    loaded, not an npu of this process."""
     if isinstance(device, int) and not isinstance(device, bool):
         index = device
     else:
@@ -38,14 +39,14 @@ def parse(device: int | str) -> int:
 
 
 def choose(index: int) -> None:
-    """npu objects are received on this device from now on."""
+    """From now on npu objects are received on this device."""
     global _explicit
     _explicit = index
 
 
 def remember_current() -> None:
-    """Takes the calling thread's current npu as the actor's, if it has one, and follows torch.npu.set_device from now on.
-    Call it from the actor's own code, not from a thread of Ray's."""
+    """Uses the calling thread's current npu, if it has one, as the actor's, and tracks torch.npu.set_device from now
+    on. Call it from the actor's own code, not from a thread of Ray's."""
     global _last_set
     npu = _npu()
     if npu is None:
@@ -56,7 +57,8 @@ def remember_current() -> None:
 
 
 def watch() -> None:
-    """Follows torch.npu.set_device in all threads: an actor's __init__ may choose its device after registering."""
+    """Tracks torch.npu.set_device in all threads, because an actor's __init__ may select its device after
+    registering."""
     npu = _npu()
     with _lock:
         if npu is None or id(npu) in _watched:
@@ -78,8 +80,8 @@ def watch() -> None:
 
 
 def index() -> int:
-    """The device that npu objects are received on: the one chosen, else the last one set, else the only one in use,
-    else the calling thread's."""
+    """The device that npu objects are received on: the selected one, otherwise the last one set, otherwise the only one
+    in use, otherwise the calling thread's."""
     if _explicit is not None:
         return _explicit
     if _last_set is not None:
@@ -90,8 +92,8 @@ def index() -> int:
 
 
 def import_torch_npu() -> ModuleType:
-    """torch_npu, imported if it was not. It turns PyTorch's autoload off while it is imported, and leaves it off when that
-    fails; processes that this one starts would inherit the setting. ImportError: no torch_npu, or no runtime for it."""
+    """torch_npu, imported if necessary. torch_npu disables PyTorch's autoload during its import and leaves it disabled
+    if the import fails; child processes would inherit that setting. ImportError: no torch_npu, or no runtime for it."""
     autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
     try:
         import torch_npu
@@ -110,9 +112,8 @@ def _loaded_npu():
         torch_npu = import_torch_npu()
     except ImportError as error:
         raise RuntimeError(
-            f"npu tensors cannot be received here, this process has no npu ({error}). Load torch_npu, or fetch them onto "
+            f"npu tensors cannot be received here, because this process has no npu ({error}). Load torch_npu, or fetch them onto "
             'the cpu: ray.experimental.rdt.set_target_device_for_ref(ref, "cpu") before ray.get(ref)'
         ) from error
     watch()
     return torch_npu.npu
-

@@ -1,5 +1,5 @@
-"""Ray users catch RayDirectTransportError; whatever the engine says reaches them inside one, with the object, its
-owner and the cause in words."""
+"""Errors of the transport. Ray users catch RayDirectTransportError, so each error of the engine is raised as one, with
+the object, its owner and the cause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def transport_error(text: str) -> Exception:
     return RayDirectTransportError(text)
 
 
-# Statuses that say that the owner's process, or the way to it, is gone.
+# Statuses that mean that the owner's process has ended or cannot be reached.
 _OWNER_GONE = frozenset({"NOT_CONNECTED", "PEER_LOST"})
 
 
@@ -28,8 +28,8 @@ def _text(object_id: str, engine_id: str, status: str, what: str, cause: str) ->
 
 @contextlib.contextmanager
 def as_transport_errors(object_id: str, engine_id: str) -> Iterator[None]:
-    """Turns errors of starting a transfer into RayDirectTransportError. Errors of the caller's own making (ValueError,
-    TypeError) and interrupts stay what they are."""
+    """Converts errors of starting a transfer into RayDirectTransportError. Errors of the caller (ValueError, TypeError)
+    and interrupts are not converted."""
     try:
         yield
     except (RuntimeError, OSError, MemoryError) as error:

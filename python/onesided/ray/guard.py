@@ -1,7 +1,7 @@
-"""Mistakes make Ray wait for a minute and then blame nobody, because it notices them too late or not at all: a
-receiving actor without tensor transport, an object passed as a keyword argument; and things Ray does not do for a transport
-that is not its own: end it with ray.shutdown(), give away objects without asking each receiver first, find an actor by
-its name with its tensor transport. Ray has no hook for them, so methods of it are wrapped where they can be put right."""
+"""Wrappers of Ray's methods. Ray detects some mistakes late or not at all and then waits for a minute without naming
+the cause: a receiving actor without tensor transport, an object passed as a keyword argument. For a transport that is
+not its own Ray also does not end it in ray.shutdown(), asks each receiver before it sends objects, and loses the tensor
+transport of an actor that is looked up by name. Ray has no hooks for these cases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BACKEND = "HIXL"
 _MARK = "__onesided_guard__"
 _NAMESPACE = b"onesided"
 
-# The actor that this thread is giving objects of ours to.
+# The actor to which this thread is passing HIXL objects.
 _receiver = threading.local()
 
 
@@ -66,7 +66,7 @@ def _name(actor: ActorHandle) -> str:
 def _with_receiver_check(original: Callable) -> Callable:
     def queue_or_trigger(self: RDTManager, dst_actor: ActorHandle, task_args: tuple[Any, ...]) -> None:
         transports = set(map(_transport_of, task_args)) - {None}
-        # Ray would queue the receive behind the very task that waits for it, for 60 s.
+        # Ray would queue the receive behind the task that waits for it, for 60 s.
         if BACKEND in transports and not dst_actor._ray_enable_tensor_transport:
             raise ValueError(
                 f"actor {_name(dst_actor)} is given a {BACKEND} object but was created without tensor transport, so it "
@@ -84,8 +84,9 @@ def _with_receiver_check(original: Callable) -> Callable:
 
 def _without_asking_receivers(original: Callable) -> Callable:
     def wait_until_registered(self: RDTManager, actor: ActorHandle) -> None:
-        # Ray would block this .remote() until the receiver's system thread is free to say that it knows the transport, for
-        # ever if that thread is busy for ever. Whoever unpickles an object's metadata imports this package, and knows.
+        # Ray would block this .remote() until the receiver's system thread reports that it has the transport, possibly
+        # for ever. That is not necessary: a process that unpickles an object's metadata imports this package and
+        # therefore has it.
         if getattr(_receiver, "actor", None) is not actor:
             original(self, actor)
 
@@ -94,7 +95,7 @@ def _without_asking_receivers(original: Callable) -> Callable:
 
 def _with_keyword_check(original: Callable) -> Callable:
     def actor_method_call(self: ActorHandle, method_name: str, args: Any = None, kwargs: Any = None, **options: Any):
-        # Ray transfers positional arguments only: the task would wait for an object that nobody sends.
+        # Ray transfers positional arguments only: the task would wait for an object that is never sent.
         for keyword, value in (kwargs or {}).items():
             if _transport_of(value) == BACKEND:
                 raise ValueError(
@@ -109,7 +110,8 @@ def _with_keyword_check(original: Callable) -> Callable:
 def _without_objects(what: str) -> Callable[[Callable], Callable]:
     def with_argument_check(original: Callable) -> Callable:
         def remote(self: Any, args: Any = None, kwargs: Any = None, **options: Any):
-            # Ray sends such objects to methods of actors alone: these would wait for ever, or fail over a missing field.
+            # Ray sends such objects only to methods of actors: these would wait for ever, or fail because of a missing
+            # field.
             if any(_transport_of(value) == BACKEND for value in [*(args or ()), *(kwargs or {}).values()]):
                 name = getattr(self, "_function_name", None) or self.__ray_metadata__.class_name
                 raise ValueError(
@@ -139,8 +141,8 @@ def _that_is_remembered(original: Callable) -> Callable:
 
 def _with_what_was_remembered(original: Callable) -> Callable:
     def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
-        # In another process than the actor's creator, Ray's handle has forgotten that the actor has tensor transport, and
-        # Ray refuses its methods.
+        # In a process other than the actor's creator, Ray's handle does not record that the actor has tensor transport,
+        # and Ray refuses its methods.
         handle = original(name, namespace)
         if not handle._ray_enable_tensor_transport:
             handle._ray_enable_tensor_transport = internal_kv._internal_kv_exists(_named(handle), namespace=_NAMESPACE)

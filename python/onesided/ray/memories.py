@@ -1,6 +1,6 @@
-"""Memory is registered as a whole and stays registered while it lives, so each memory (a storage, a native device
-segment) needs a number of its own for its whole life, and somebody who says when it ends. An address is not enough:
-the allocator gives it to the next tensor."""
+"""Numbers that identify memories. A memory (a storage, a native device segment) is registered as a whole and stays
+registered until it is freed, so it needs a unique number and a notification of its end. An address is not sufficient,
+because the allocator reuses it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import torch
 # (address, bytes, 1 for device memory, the memory's address, its bytes, its number): Exchange takes these.
 Span = tuple[int, int, int, int, int, int]
 
-# The number of memory whose life somebody else answers for.
+# The number of memory whose lifetime is managed elsewhere.
 UNOWNED = 0
 EMPTY: Span = (0, 0, 0, 0, 0, 0)
 EMPTY_ON_DEVICE: Span = (0, 0, 1, 0, 0, 0)
 
 
 class _Known(weakref.ref):
-    """A storage that was seen, where it was then, and its number. One object, for there may be ten thousand in a list."""
+    """A known storage, its address, and its number. One small object, because a list may contain ten thousand."""
 
     __slots__ = ("address", "key", "number", "size")
 
@@ -32,7 +32,7 @@ class _Known(weakref.ref):
 
 
 def pooled_span(tensor: torch.Tensor) -> Span:
-    """The bytes of a dense host tensor in memory that its pool has registered and answers for."""
+    """The bytes of a dense host tensor in memory that its pool has registered and manages."""
     nbytes = tensor.numel() * tensor.element_size()
     address = tensor.data_ptr()
     return (address, nbytes, 0, address, nbytes, UNOWNED) if nbytes else EMPTY
@@ -40,17 +40,17 @@ def pooled_span(tensor: torch.Tensor) -> Span:
 
 class Memories:
     """Numbers of the storages seen so far. Thread-safe. `gone` is called with a number when its storage is about to be
-    freed, from whichever thread frees it, possibly inside a garbage collection."""
+    freed, on the thread that frees it, possibly during a garbage collection."""
 
     def __init__(self, gone: Callable[[int], None]) -> None:
         self._gone = gone
         self._numbers = itertools.count(1)
         self._replacing = threading.Lock()
-        # By id() of the storage object, which PyTorch keeps for as long as the storage lives.
+        # By id() of the storage object, which PyTorch keeps as long as the storage exists.
         known: dict[int, _Known] = {}
         self._known = known
 
-        # Bound to these two, not to self: a callback during interpreter exit must not revive anything.
+        # Bound to these two, not to self, because a callback during interpreter exit must not resurrect an object.
         def storage_freed(reference: _Known) -> None:
             if known.get(reference.key) is reference:
                 del known[reference.key]
@@ -77,15 +77,15 @@ class Memories:
         if known is not None:
             if known() is storage and known.address == address and known.size == size:
                 return known.number
-            # resize_() or set_() moved it: what it was is gone. T0 and T1 both see it: one of them says so, and neither
-            # takes away what the other puts in its place.
+            # resize_() or set_() moved it, so the old memory is freed. If T0 and T1 both detect this, one of them
+            # reports it, and neither removes the other's new entry.
             with self._replacing:
                 moved = self._known.get(key) is known and self._known.pop(key) is known
             if moved:
                 self._gone(known.number)
         new = _Known(storage, self._storage_freed)
         new.key, new.number, new.address, new.size = key, next(self._numbers), address, size
-        # T0 and T1 meet the same new storage: both use the entry that came first.
+        # T0 and T1 find the same new storage: both use the entry that was added first.
         return self._known.setdefault(key, new).number
 
     def __len__(self) -> int:

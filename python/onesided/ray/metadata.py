@@ -1,5 +1,5 @@
-"""What Ray carries from the owner of an object to its readers. Plain fields: Ray pickles them on its own behalf, and
-the one field that comes from our C++ core (`serialized_mem_descs`) is opaque bytes that only its decoder reads."""
+"""The metadata that Ray sends from the owner of an object to its readers. It has plain fields, because Ray pickles it;
+the one field from the C++ core (`serialized_mem_descs`) is opaque bytes that only the core's decoder reads."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ray.experimental.rdt.tensor_transport_manager import CommunicatorMetadata, 
 
 @dataclass
 class HixlCommunicatorMetadata(CommunicatorMetadata):
-    """Nothing: a reader needs only the object's own metadata."""
+    """Empty, because a reader needs only the object's own metadata."""
 
 
 @dataclass
 class HixlTransportMetadata(TensorTransportMetadata):
     """One object. `tensor_meta` and `tensor_device` are Ray's; an object of several device types has `tensor_devices`,
-    one type a tensor, and as `tensor_device` the first that is not the cpu."""
+    one type per tensor, and as `tensor_device` the first that is not the cpu."""
 
     serialized_mem_descs: bytes = b""
     engine_id: str = ""
     meta_version: int = 0
     tensor_devices: tuple[str, ...] | None = None
 
-    # Ray keys sets by it; two objects are never the same.
+    # Ray uses it as a key of sets; two objects are never equal.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 

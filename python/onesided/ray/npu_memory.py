@@ -1,7 +1,6 @@
-"""Npu memory is registered by the segment, never by the tensor: the driver asks for 2 MiB boundaries, and a segment
-is registered once for all the tensors that will ever lie in it. Aligned pools announce their segments. Those of
-torch_npu's own allocator are looked up; they stay while any storage in them does, and are given up with the last one we
-know of, for from then on torch_npu may free them without a word."""
+"""Registration of npu memory by segments. The driver requires 2 MiB boundaries, and one registration of a segment
+serves all tensors in it. Aligned pools report their segments. Segments of torch_npu's own allocator are looked up; they
+stay registered while they contain a known storage, because afterwards torch_npu may free them without notice."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class NpuMemory:
         self._ready = False
         self._lock = threading.Lock()
         self._registered: dict[Any, Any] = {}  # by pool id
-        self._ended = 0  # registrations of pools that are gone
+        self._ended = 0  # registrations of deleted pools
         self._receive_pools: dict[int, Any] = {}  # by device index
 
     def span(self, tensor: torch.Tensor) -> Span:
@@ -64,20 +63,21 @@ class NpuMemory:
             self._ended += self._registered.pop(pool_id).registrations
 
     def registrations(self) -> int:
-        """Segments of pools registered so far, those given up included."""
+        """Segments of pools registered so far, including ended registrations."""
         with self._lock:
             return self._ended + sum(known.registrations for known in self._registered.values())
 
     def close(self) -> None:
-        """Stops listening to pools. The engine must still be open."""
+        """Unsubscribes from all pools. The engine must still be open."""
         with self._lock:
             registered, self._registered = self._registered, {}
         for registration in registered.values():
             registration.close()
 
     def _installed(self) -> ModuleType:
-        """onesided.npu, its decorator in place: whoever meets an npu tensor needs it, and may not have asked for it."""
-        npu_device.import_torch_npu()  # a receiving actor may not have done so yet
+        """onesided.npu with its decorator installed, which npu tensors require, even if the program has not installed
+        it."""
+        npu_device.import_torch_npu()  # a receiving actor may not have imported it yet
 
         from onesided import npu
 
@@ -87,7 +87,7 @@ class NpuMemory:
         return npu
 
     def new_pool(self, index: int, alignment: int) -> Any:
-        """An aligned pool of one npu. ValueError: the alignment breaks the pools' rule."""
+        """An aligned pool of one npu. ValueError: the alignment violates the pools' rule."""
         self._installed()
         import torch_npu
 
@@ -96,7 +96,7 @@ class NpuMemory:
 
     @contextlib.contextmanager
     def receiving(self, index: int) -> Iterator[str]:
-        """Tensors that the block makes on the device it is given come from the receive pool of that npu."""
+        """Tensors that the `with` block allocates on the given device come from the receive pool of that npu."""
         with self._lock:
             if index not in self._receive_pools:
                 self._receive_pools[index] = self.new_pool(index, RECEIVE_ALIGNMENT)
@@ -107,17 +107,18 @@ class NpuMemory:
         grown_before = npu.pool_stats(pool)["num_device_alloc"]
         with torch.npu.device(index), torch_npu.npu.use_mem_pool(pool):
             yield f"npu:{index}"
-        # It grew because no free segment was large enough: objects of many sizes would leave one behind for each.
+        # The pool grew because no free segment was large enough. Without a trim, objects of many sizes would leave one
+        # segment for each size.
         if npu.pool_stats(pool)["num_device_alloc"] != grown_before:
             npu.trim(pool)
 
     def trim(self) -> int:
-        """Gives unused segments of the receive pools back; bytes given back."""
+        """Frees unused segments of the receive pools; returns their bytes."""
         with self._lock:
             pools = list(self._receive_pools.values())
         return sum(self._installed().trim(pool) for pool in pools)
 
     def deregistrations(self) -> int:
-        """Segments of pools that were given up so far."""
+        """Segments of pools whose registration has ended so far."""
         with self._lock:
             return self._ended + sum(known.registrations - known.segments for known in self._registered.values())

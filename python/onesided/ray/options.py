@@ -1,4 +1,4 @@
-"""Every setting of the transport in one table, read once per process, and a bad value is an error that names it."""
+"""All settings of the transport, read once per process. An invalid value is an error that names it."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ class Options:
     transfer_timeout_s: float | None = None
     """None: Ray's own limit, RAY_rdt_fetch_fail_timeout_milliseconds."""
     host: str | None = None
-    """Address the engine listens on; None: the node's address as Ray has it."""
+    """Address that the engine listens on; None: the node's address in Ray."""
     transports: str | None = None
-    """Order of preference, as the engine takes it; None: the engine's own."""
+    """Order of preference, as for the engine; None: the engine's default."""
     keep_registrations: bool = True
-    """Memory stays registered after its last object, as long as it lives."""
+    """Memory stays registered after its last object, until it is freed."""
     receive_pool: bool = True
-    """Receive buffers come from a pool; off: from torch, page faults and a registration for each."""
+    """Receive buffers come from a pool; off: from torch, with page faults and one registration each."""
     receive_pool_bytes: int = 0
-    """The most that host receive buffers may take; 0: no limit of ours."""
+    """Limit of the host receive buffers, in bytes; 0: no limit."""
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> Options:
-        """Raises ValueError naming the variable, its value and what it may be; also for a variable that begins like ours and
-        is none."""
+        """Raises ValueError with the variable, its value and the allowed values; also for an unknown variable with the
+        transport's prefix."""
         known = [variable for variable, _ in _VARIABLES.values()]
         for variable in environment:
             if variable.startswith(_PREFIX) and variable not in known:
@@ -76,7 +76,7 @@ class Options:
 
 @contextlib.contextmanager
 def naming_the_variable(options: Options) -> Iterator[None]:
-    """What the engine refuses of these options becomes a ValueError that names the variable they came from."""
+    """Converts the engine's refusal of an option into a ValueError that names the variable."""
     try:
         yield
     except EngineError as error:

@@ -1,5 +1,5 @@
-"""Weights that are sent again and again belong in memory that is registered once and that readers can map. This is
-the pool to put them in, of one device, joined to the transport's engine; nothing of it needs to be remembered later."""
+"""A pool for tensors that are sent repeatedly, such as weights: its memory is registered once with the transport's
+engine, and readers can map it. A pool belongs to one device; no later calls are necessary."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _ASCEND_PAGE = 2 << 20
 
 
 class TransferPool:
-    """Memory for tensors of one device whose segments the transport has registered. Thread-safe. Tensors may outlive
-    it."""
+    """Memory for tensors of one device, with segments that the transport has registered. Thread-safe. Tensors may
+    outlive the pool."""
 
     def __init__(self, device: str | torch.device = "cpu", *, alignment: int | None = None) -> None:
-        """device: "cpu", or an npu with its index ("npu:0"). alignment (bytes) of npu tensors: 2 MiB, as the driver wants
-        it of memory that is registered alone. ValueError: another device, one that is not there, or an alignment for the
-        cpu. ImportError: no torch_npu, or no runtime for it."""
+        """device: "cpu", or an npu with its index ("npu:0"). alignment of npu tensors in bytes: default 2 MiB, which
+        the driver requires of separately registered memory. ValueError: another or missing device, or an alignment for
+        the cpu. ImportError: no torch_npu, or no runtime for it."""
         name = str(device)
         if not re.fullmatch(r"cpu|npu:\d+", name):
-            raise ValueError(f'device={name!r}: a pool is of "cpu" or of one npu, with its index ("npu:0")')
+            raise ValueError(f'device={name!r}: expected "cpu" or one npu with its index ("npu:0")')
         if name != "cpu":
-            extension.load()  # torch.device knows the name "npu" from torch_npu
+            extension.load()  # torch.device accepts the name "npu" after torch_npu is imported
             npu_device.parse(name)
         self.device = torch.device(device)
         here = process.current()
@@ -44,17 +44,18 @@ class TransferPool:
 
     @contextlib.contextmanager
     def use(self) -> Iterator[TransferPool]:
-        """`with pool.use():` npu tensors that the block makes on this device, in this thread, come from the pool.
-        RuntimeError for a host pool: PyTorch has no such switch for the cpu, use empty(), copy_of() or adopt()."""
+        """`with pool.use():` npu tensors that the block allocates on this device, in this thread, come from the pool.
+        RuntimeError for a host pool, because PyTorch has no such function for the cpu: use empty(), copy_of() or
+        adopt()."""
         if self.device.type == "cpu":
-            raise RuntimeError("a host pool cannot take over torch's allocations; use its empty(), copy_of(), adopt()")
+            raise RuntimeError("a host pool cannot serve torch's allocations; use its empty(), copy_of(), adopt()")
         import torch_npu
 
         with torch.npu.device(self.device.index), torch_npu.npu.use_mem_pool(self._npu):
             yield self
 
     def empty(self, *shape: int | Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """A tensor in the pool, its values undefined; the shape as torch.empty takes it. RuntimeError: no memory left."""
+        """A tensor in the pool with undefined values; the shape as for torch.empty. RuntimeError: no memory left."""
         sizes = torch.Size(shape if not shape or isinstance(shape[0], int) else shape[0])
         if self.device.type == "cpu":
             return targets.host_tensors(self._host, [(sizes, dtype)])[0]
@@ -62,19 +63,19 @@ class TransferPool:
             return torch.empty(sizes, dtype=dtype, device=self.device)
 
     def copy_of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same values (from any device) in the pool, dense."""
+        """A dense copy of the tensor (from any device) in the pool."""
         return self.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
 
     def adopt(self, module: torch.nn.Module) -> dict[str, torch.Tensor]:
-        """Moves a module's parameters and buffers into the pool (and so to its device), in place: optimizers and tied
-        weights keep working. The state by name, tied weights once each name, sharing memory. ValueError, with nothing
-        moved: a meta tensor, or two that are parts of one storage, which moving would part."""
+        """Moves a module's parameters and buffers into the pool (and therefore to its device), in place: optimizers and
+        tied weights keep working. Returns the state by name; tied weights appear under each name and share memory.
+        ValueError, with nothing moved: a meta tensor, or two tensors in one storage, which moving would separate."""
         tensors = {id(tensor): tensor for tensor in [*module.parameters(), *module.buffers()]}
         storages: set[int] = set()
         for tensor in tensors.values():
             storage = tensor.untyped_storage()
             if tensor.is_meta:
-                raise ValueError(f"the module has a meta tensor of shape {tuple(tensor.shape)}: give it values first")
+                raise ValueError(f"the module has a meta tensor of shape {tuple(tensor.shape)}: initialize it first")
             if storage.nbytes() and storage.data_ptr() in storages:
                 raise ValueError(
                     "two of the module's tensors are views of one storage; make them one parameter, or clone() one"
@@ -91,7 +92,7 @@ def pool(device: str | torch.device = "cpu", **options: Any) -> TransferPool:
 
 
 def trim() -> int:
-    """Gives receive memory that no tensor uses back to the system, of the host and of the npus; bytes given back."""
+    """Frees receive memory, of the host and of the npus, that no tensor uses; returns its bytes."""
     here = process.peek()
     if here is None:
         return 0

@@ -1,5 +1,5 @@
-"""A process has one engine for all its objects, started when the first object needs it and ended with Ray's
-connection, so that neither a driver that only coordinates nor one that has shut Ray down owns a port or a thread."""
+"""The process's one engine for all its objects. It is started by the first object and ended with Ray's connection, so a
+driver that only coordinates, or that has shut Ray down, has neither a port nor a thread."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class Process:
         self.receive_pool = (
             _core.ReceivePool(self.exchange, options.receive_pool_bytes) if options.receive_pool else None
         )
-        # Dense copies of tensors that were not, by object: they are what readers read.
+        # Dense copies of tensors that were not dense, by object; readers read the copies.
         self.packed: dict[str, list[torch.Tensor]] = {}
 
     def spans(self, tensors: Sequence[torch.Tensor]) -> list[Span]:
-        """Where the bytes of dense tensors lie, and in what memory."""
+        """The addresses of dense tensors and the memories that contain them."""
         host, npu = self.memories.host_span, self.npu.span
         return [host(tensor) if tensor.device.type == "cpu" else npu(tensor) for tensor in tensors]
 
     def receive_spans(self, tensors: Sequence[torch.Tensor]) -> list[Span]:
-        """The same of tensors that were allocated to receive into."""
+        """The same for tensors that were allocated as receive buffers."""
         if self.receive_pool is None:
             return self.spans(tensors)
         npu = self.npu.span
@@ -62,7 +62,8 @@ class Process:
         targets: Sequence[Span],
         connect_timeout_ms: int | None = None,
     ) -> _core.Fetch:
-        """Starts to read an object into dense buffers; blocks until it is connected, or for as long as it may. EngineError."""
+        """Starts to read an object into dense buffers; blocks until connected, at most for the connect timeout. Raises
+        EngineError."""
         return self.exchange.fetch(
             object_id,
             metadata.engine_id,
@@ -83,8 +84,8 @@ class Process:
         return round(1000 * (ray_constants.RDT_FETCH_FAIL_TIMEOUT_SECONDS if seconds is None else seconds))
 
     def close(self) -> None:
-        """Ends the engine: listener, threads, connections, whoever still holds a reader or a received tensor. Transfers
-        under way fail. Received tensors stay. Idempotent."""
+        """Ends the engine with its listener, threads and connections, even if readers or received tensors still exist.
+        Unfinished transfers fail. Received tensors remain valid. Idempotent."""
         self.npu.close()
         self.engine.close()
 
@@ -94,15 +95,14 @@ _current: Process | None = None
 
 
 def current() -> Process:
-    """The process's engine and what belongs to it, started on first use. Raises what starting it raised (a later call
-    tries again)."""
+    """The process's engine and its tables, started on first use. Raises the error of the start (a later call tries
+    again)."""
     global _current
     process = _current
     if process is not None and process.pid == os.getpid():
         if not process.in_cluster and internal_kv._internal_kv_initialized():
             raise RuntimeError(
-                f"a pool, publisher or object was made before ray.init(), so this process listens on {process.engine_id}, "
-                "where other nodes cannot come, and knows no secret of the cluster; make them after ray.init()"
+                f"a pool, publisher or object was made before ray.init(), so this process listens on {process.engine_id}, which other nodes cannot reach, and has no secret of the cluster; make them after ray.init()"
             )
         return process
     with _lock:
@@ -113,7 +113,7 @@ def current() -> Process:
 
 
 def peek() -> Process | None:
-    """The same, but None where nothing has been started."""
+    """The same, but None if nothing has been started."""
     process = _current
     return process if process is not None and process.pid == os.getpid() else None
 
@@ -127,13 +127,13 @@ def close() -> None:
         process.close()
 
 
-# Before Ray's own hook, which was made when ray was imported: a program may end without ray.shutdown().
+# Runs before Ray's own hook, which was added when ray was imported, because a program may end without ray.shutdown().
 atexit.register(close)
 
 
 def _start_engine(options: Options) -> Engine:
-    """Listens on the address at which this node is known to Ray. With Ray, peers on other nodes may come: the cluster's
-    secret admits them. Without, only this host's."""
+    """Listens on this node's address in Ray. With Ray, peers on other nodes may connect with the cluster's secret;
+    without Ray, only peers on this host."""
     settings = {} if options.transports is None else {"transports": options.transports}
     with contextlib.ExitStack() as while_it_reads, naming_the_variable(options):
         if not internal_kv._internal_kv_initialized():

@@ -1,5 +1,6 @@
-"""Ray must know the transport before a class body says tensor_transport="HIXL", in every process that takes part,
-and its own registration refuses to be called twice. Ours may be called any number of times, from anywhere."""
+"""Registration of the transport with Ray. Ray needs it before a class body uses tensor_transport="HIXL", in every
+participating process, and refuses a second registration. The function here may be called any number of times, from any
+thread."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def register_hixl_tensor_transport(
 
 
 def check_devices(devices: str | Iterable[str]) -> list[str]:
-    """The kinds of tensors as a list. ValueError: none, or one that HIXL does not carry."""
+    """The kinds of tensors as a list. ValueError: an empty list, or a kind that HIXL does not carry."""
     names = [devices] if isinstance(devices, str) else [str(name) for name in devices]
     if not names or (unknown := [name for name in names if name not in SUPPORTED_DEVICES]):
         raise ValueError(
@@ -53,7 +54,7 @@ def check_devices(devices: str | Iterable[str]) -> list[str]:
 
 
 def register(devices: list[str]) -> None:
-    """Makes Ray know the transport, without touching any device."""
+    """Registers the transport with Ray, without using a device."""
     rdt._ensure_default_transports_registered()
     with _lock:
         known = rdt.transport_manager_info.get(BACKEND)
@@ -78,6 +79,7 @@ def _torch_npu_usable() -> bool:
     try:
         npu_device.import_torch_npu()
     except ImportError:
-        # No device runtime here (a driver that only coordinates): this process cannot hold npu tensors anyway.
+        # There is no device runtime (for example in a driver that only coordinates), so this process cannot have npu
+        # tensors.
         return False
     return True

@@ -1,5 +1,5 @@
-"""What can be read from afar is dense bytes in one kind of memory. Everything else a tensor may be is checked or
-made so before anything is registered, because Ray keeps the tensors of a failed object for ever."""
+"""Prepares an object's tensors for publication. Remote readers need dense bytes in one kind of memory. Other tensors
+are refused or copied before anything is registered, because Ray keeps the tensors of a failed object for ever."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ class Source:
     spans: list[Span]
     meta: list[tuple[torch.Size, torch.dtype]]
     device: str | None
-    """The type of device; the first that is not the cpu where there are several."""
+    """The type of device; if there are several, the first that is not the cpu."""
     devices: tuple[str, ...] | None
-    """One type a tensor, where there are several."""
+    """One type per tensor, if there are several."""
     keep_alive: list[torch.Tensor]
-    """Dense copies of tensors that were not dense: they are what readers read, so they must live as long as the object."""
+    """Dense copies of tensors that were not dense; readers read the copies, so they must exist as long as the
+    object."""
 
 
 def prepare(tensors: Sequence[torch.Tensor], here: Process, supported: Sequence[str]) -> Source:
-    """Checks all tensors, waits for the devices they live on, and describes their memory. Tensors that are not dense
-    (strides, lazy conjugates and negatives) are copied as they are now. ValueError names the tensor and what to do."""
+    """Checks all tensors, waits for their devices, and describes their memory. Tensors that are not dense (strides,
+    lazy conjugates and negatives) are copied as they are now. ValueError names the tensor and what to do."""
     for index, tensor in enumerate(tensors):
         if (reason := unsupported_reason(tensor, supported)) is not None:
             raise ValueError(f"tensor {index} ({tensor.dtype} on {tensor.device}) {reason}")
@@ -42,14 +43,14 @@ def prepare(tensors: Sequence[torch.Tensor], here: Process, supported: Sequence[
 
 
 def synchronize(tensors: Iterable[torch.Tensor]) -> None:
-    """Waits until the npus of these tensors have done all that was asked of them: what fills or reads the tensors is
-    queued on streams that nobody names here. The host's own work is done when its call returns."""
+    """Blocks until the npus of these tensors have done all queued work, because the streams that fill or read the
+    tensors are not known here. Work of the host is done when its call returns."""
     for index in {tensor.device.index for tensor in tensors if tensor.device.type == "npu"}:
         torch.npu.synchronize(index)
 
 
 def unsupported_reason(tensor: torch.Tensor, supported: Sequence[str]) -> str | None:
-    """Why a tensor cannot be read from afar, and what to send in its place; None when it can."""
+    """The reason why a tensor cannot be read remotely, and what to send in its place; None if it can."""
     kind = tensor.device.type
     if kind not in supported:
         known = kind in ("npu", "cpu")

@@ -1,5 +1,5 @@
-"""Whether memory was registered again, over which connection an object came and how fast it was are questions that
-a user asks from inside an actor, of that actor."""
+"""Statistics of this process's transport, for use inside an actor: registrations, connections, and the fetches of an
+object with their rates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FetchRecord:
 
     @property
     def gbps(self) -> float:
-        """1e9 bytes a second, from start to end; 0 where nothing was timed."""
+        """Rate in 1e9 bytes per second, from start to end; 0 if nothing was timed."""
         return self.nbytes / self.elapsed_us / 1e3 if self.elapsed_us else 0.0
 
 
@@ -41,7 +41,7 @@ _NUMBERS = (
 
 
 def note_fetch(record: FetchRecord) -> None:
-    """Remembers how a fetch ended; for the transport."""
+    """Records the result of a fetch; for the transport."""
     with _lock:
         _fetches.append(record)
         if record.state == "DONE":
@@ -51,14 +51,14 @@ def note_fetch(record: FetchRecord) -> None:
 
 
 def forget() -> None:
-    """Begins anew, as all other numbers do with a new engine."""
+    """Resets the records, as a new engine resets all other numbers."""
     with _lock:
         _fetches.clear()
         _totals.update({name: -count for name, count in _totals.items()})
 
 
 def stats() -> dict[str, Any]:
-    """Numbers of this process's transport (docs/ray.md names them all). All zero where it has not been used yet."""
+    """Numbers of this process's transport (docs/ray.md lists them). All zero before the first use."""
     numbers: dict[str, Any] = dict.fromkeys(_NUMBERS, 0) | {"engine_id": None}
     here = process.peek()
     if here is not None:
@@ -81,8 +81,8 @@ def stats() -> dict[str, Any]:
 
 
 def object_stats(ref: Any) -> dict[str, Any]:
-    """What this process knows of one object (an ObjectRef, or its hex id): the fetches of it that ended here, latest
-    last, and its size. Empty lists and zeros for an object it has nothing to do with."""
+    """This process's records of one object (an ObjectRef, or its hex id): its finished fetches, latest last, and its
+    size. Empty lists and zeros for an unknown object."""
     object_id = ref if isinstance(ref, str) else ref.hex()
     here = process.peek()
     published = here.exchange.find(object_id) if here is not None else None

@@ -1,5 +1,5 @@
-"""Fresh pages cost ten times what a copy costs, and each fresh buffer a registration. Receive buffers come from
-pools that stay: registered once, faulted in once, handed out again when the last tensor in them dies."""
+"""Receive buffers. New pages cost ten times as much as a copy, and each new buffer needs a registration, so receive
+buffers come from persistent pools: registered once, faulted in once, reused when the last tensor in them is freed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from onesided.ray.process import Process
 def allocate(
     metadata: HixlTransportMetadata, here: Process, device: str | torch.device | None = None
 ) -> list[torch.Tensor]:
-    """One new tensor for each of the object's, on `device`, or else on the same kind of device; npu tensors on the actor's
-    own. Its memory is free to be written at once. RuntimeError: no npu in this process, or no memory left. ValueError: a
-    device that is neither the cpu nor an npu."""
+    """One new tensor for each of the object's, on `device`, by default on the same kind of device; npu tensors on the
+    actor's own npu. The memory may be written immediately. RuntimeError: no npu in this process, or no memory left.
+    ValueError: a device that is neither the cpu nor an npu."""
     kind, _, number = str(device or "").partition(":")
     if kind not in ("", "cpu", "npu"):
         raise ValueError(f'device={str(device)!r}: "cpu", "npu", or an npu with its index ("npu:1")')
@@ -44,7 +44,8 @@ def _on_cpu(wanted: Sequence[tuple[torch.Size, torch.dtype]], here: Process) -> 
 
 
 def host_tensors(pool: _core.ReceivePool, wanted: Sequence[tuple[torch.Size, torch.dtype]]) -> list[torch.Tensor]:
-    """Host tensors with undefined values in a registered pool; a block is reused when the last tensor in it dies."""
+    """Host tensors with undefined values in a registered pool; a block is reused when the last tensor in it is
+    freed."""
     counts = [math.prod(shape) for shape, _ in wanted]
     blocks = iter(pool.allocate([n * dtype.itemsize for n, (_, dtype) in zip(counts, wanted, strict=True) if n]))
     return [
@@ -62,18 +63,19 @@ def _on_npu(wanted: Sequence[tuple[torch.Size, torch.dtype]], here: Process, ind
     with here.npu.receiving(npu_device.index() if index is None else index) as device:
         _make_room(wanted, device)
         tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in wanted]
-    # A block may come from a tensor that died with work on it still queued: streams order kernels, not our READ.
+    # A block may have belonged to a tensor that was freed with work on it still queued: streams order kernels, but not
+    # a READ.
     torch.npu.current_stream(device).synchronize()
     return tensors
 
 
 def _make_room(wanted: Sequence[tuple[torch.Size, torch.dtype]], device: str) -> None:
-    """Lets the pool hold one free block for all of an object, before the object is cut from it. Blocks taken one by one
-    would make many segments, and the next object of the same kind, taken from their remains, a few more; so one segment
-    is registered, with the first."""
+    """Ensures that the pool has one free block for the whole object, before the object's tensors are allocated from it.
+    Blocks allocated one by one would make many segments, and the next equal object, allocated from the remains, a few
+    more; this way one segment is registered, with the first object."""
     sizes = (math.prod(shape) * dtype.itemsize for shape, dtype in wanted)
     room = sum(-(-nbytes // RECEIVE_ALIGNMENT) * RECEIVE_ALIGNMENT for nbytes in sizes)
-    # Pieces may still fit where the whole does not.
+    # The tensors may still fit separately if the whole object does not.
     with contextlib.suppress(torch.OutOfMemoryError):
         torch.empty(room, dtype=torch.uint8, device=device)
 

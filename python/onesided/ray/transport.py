@@ -1,5 +1,5 @@
-"""Ray's side of the transport. Each method runs on a thread of Ray's choosing (docs/ray.md has the table), so none
-keeps state of its own beyond what is locked here; the bookkeeping is the core's."""
+"""The transport class for Ray. Ray chooses the thread of each method (see the table in docs/ray.md), so all state here
+is guarded by locks; the bookkeeping is the core's."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from onesided.ray.metadata import HixlCommunicatorMetadata, HixlTransportMetadat
 
 @dataclass
 class HixlFetchRequest(FetchRequest):
-    """An object on its way. When it dies, whatever still moves is stopped first, then its buffers may go: Ray may drop
-    a request without ever waiting for it."""
+    """The fetch of an object. Its destructor first stops the transfer and then frees the buffers, because Ray may drop
+    a request without waiting for it."""
 
     fetch: Any = field(default=None, repr=False)
     metadata: Any = field(default=None, repr=False)
     noted: bool = field(default=False, repr=False)
 
     def note_end(self) -> None:
-        """Enters it in the statistics, once."""
+        """Adds it to the statistics, once."""
         if not self.noted:
             self.noted = True
             statistics.note_fetch(_record(self.obj_id, self.metadata, self.fetch))
 
     def __del__(self) -> None:
-        # Before `tensors` go: nothing may move into memory that is being freed.
+        # Before `tensors` are freed: no byte may move into freed memory.
         if self.fetch is not None:
             self.fetch.abort()
             self.note_end()
 
 
 def _record(obj_id: str, metadata: HixlTransportMetadata, fetch: Any = None) -> statistics.FetchRecord:
-    """How a fetch ended; without one, that it could not even start."""
+    """The record of a fetch; without a fetch, of a failed start."""
     nbytes, elapsed_us, state = (0, 0, "FAILED") if fetch is None else (fetch.nbytes, fetch.elapsed_us, fetch.state)
     return statistics.FetchRecord(obj_id, metadata.engine_id, len(metadata.tensor_meta), nbytes, elapsed_us, state)
 
@@ -58,8 +58,8 @@ class HixlTensorTransport(TensorTransportManager):
         return True
 
     def actor_has_tensor_transport(self, actor: Any) -> bool:
-        """Asked on every call of such a method, so nothing is sent: an actor with tensor transport registers HIXL when
-        it is created, and one whose engine cannot start says so in the object itself."""
+        """Called for every call of such a method, so it sends no message: an actor with tensor transport registers HIXL
+        when it is created, and if its engine cannot start, the object itself carries the error."""
         return bool(actor._ray_enable_tensor_transport)
 
     def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: str | None = None):
@@ -79,9 +79,7 @@ class HixlTensorTransport(TensorTransportManager):
         if source.keep_alive:
             # A retried task describes the same object again: the first copies are the published ones.
             here.packed.setdefault(obj_id, source.keep_alive)
-        return HixlTransportMetadata(
-            source.meta, source.device, description, here.engine_id, version, source.devices
-        )
+        return HixlTransportMetadata(source.meta, source.device, description, here.engine_id, version, source.devices)
 
     def fetch_multiple_tensors(
         self,
@@ -90,8 +88,8 @@ class HixlTensorTransport(TensorTransportManager):
         communicator_metadata: Any = None,
         target_buffers: list[torch.Tensor] | None = None,
     ) -> HixlFetchRequest:
-        """Starts to move; returns at once unless it must connect first. RayDirectTransportError names object, owner and
-        cause. The buffers' identity is kept."""
+        """Starts the transfer; blocks only if it must connect first. RayDirectTransportError names object, owner and
+        cause. The identity of the buffers is preserved."""
         metadata = tensor_transport_metadata
         if not isinstance(metadata, HixlTransportMetadata):
             raise TypeError(f"object {obj_id} was not sent by HIXL: its metadata is a {type(metadata).__name__}")
@@ -104,7 +102,7 @@ class HixlTensorTransport(TensorTransportManager):
         return HixlFetchRequest(obj_id=obj_id, tensors=tensors, fetch=fetch, metadata=metadata)
 
     def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[torch.Tensor]:
-        """timeout in seconds, negative for none. TimeoutError: it is still on its way. RayDirectTransportError: it failed
+        """timeout in seconds, negative for none. TimeoutError: not finished in time. RayDirectTransportError: it failed
         or was aborted."""
         timeout_ms = None if timeout is None or timeout < 0 else max(0, round(timeout * 1000))
         state = fetch_request.fetch.wait(timeout_ms)
@@ -125,7 +123,7 @@ class HixlTensorTransport(TensorTransportManager):
         return self.wait_fetch_complete(request)
 
     def send_multiple_tensors(self, tensors: Any, tensor_transport_metadata: Any, communicator_metadata: Any) -> None:
-        raise NotImplementedError("HIXL is one-sided: the receiver reads, the sender has nothing to do")
+        raise NotImplementedError("HIXL is one-sided: the receiver reads, and the sender must not be called")
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: list[torch.Tensor]) -> None:
         here = process.peek()
@@ -134,7 +132,8 @@ class HixlTensorTransport(TensorTransportManager):
             here.packed.pop(obj_id, None)
 
     def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
-        """Returns when the buffers of the object's transfers that run now are quiet; later ones are not affected."""
+        """Blocks until no byte can be written into the buffers of the object's running transfers; later ones are not
+        affected."""
         here = process.peek()
         if here is not None:
             here.exchange.abort(obj_id)
@@ -154,7 +153,7 @@ def _start(
 
 
 def _forget_failed_object(obj_id: str) -> None:
-    """Ray has stored the tensors before it asks for their metadata, and keeps them when that fails."""
+    """Ray has stored the tensors before it requests their metadata, and keeps them if that fails."""
     from ray._private.worker import global_worker
 
     store = global_worker.rdt_manager.rdt_store

@@ -1,6 +1,6 @@
-"""Weights are updated in place while others read them, and nobody tells a one-sided reader that it came in the
-middle. Here the owner stamps its memory with a version, odd while it writes, and a reader takes a copy only if the
-stamp was the same whole version before and after it. Ray carries a small handle, once; updates cost no message."""
+"""Publication of weights that are updated in place. A one-sided reader is not notified of a concurrent update. The
+owner therefore stamps its memory with a version, odd during a write, and a reader accepts a copy only if the stamp was
+the same even version before and after it. Ray carries a small handle, once; updates need no message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onesided.ray import failures, process, sources, targets
 from onesided.ray.memories import Span
 from onesided.ray.metadata import HixlTransportMetadata
 
-# While the owner writes there is nothing to wait for but time: pauses between looks at its stamp, in seconds.
+# Pauses between reads of the stamp while the owner writes, in seconds; there is no event to wait for.
 _KINDS = ("npu", "cpu")
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.02
@@ -29,8 +29,8 @@ _LONGEST_PAUSE_S = 0.02
 
 @dataclass(frozen=True)
 class WeightsHandle:
-    """Where the weights are and how to read them: pickles small, goes wherever Ray carries values. Dies with the
-    publisher."""
+    """A handle to published weights: small when pickled, can be sent as any value of Ray. Invalid after the publisher's
+    end."""
 
     names: tuple[str, ...]
     weights: HixlTransportMetadata
@@ -42,17 +42,17 @@ def _unsupported_reason(tensor: torch.Tensor) -> str | None:
         return "is a DTensor, spread over processes; publish its to_local()"
     reason = sources.unsupported_reason(tensor, _KINDS)
     if reason is None and (not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg()):
-        reason = "is not dense: readers could not see updates of it"
+        reason = "is not dense: readers would not get updates of it"
     return reason
 
 
 class WeightPublisher:
-    """Tensors that their owner updates in place and anybody with the handle may read. One writer at a time; thread-safe
-    otherwise. The tensors must be dense and must not be replaced or resized while it lives."""
+    """Tensors that their owner updates in place and that every process with the handle may read. One writer at a time;
+    otherwise thread-safe. The tensors must be dense and must not be replaced or resized while the publisher exists."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor] | torch.nn.Module) -> None:
-        """Registers the tensors' memory (once: an aligned pool's segments already are); of a module, its state's. ValueError:
-        not dense."""
+        """Registers the memory of the tensors, or of a module's state (segments of an aligned pool are registered
+        already). ValueError: not dense."""
         if isinstance(tensors, torch.nn.Module):
             tensors = {name: value.detach() for name, value in tensors.state_dict(keep_vars=True).items()}
         for name, tensor in tensors.items():
@@ -86,15 +86,16 @@ class WeightPublisher:
 
     @property
     def version(self) -> int:
-        """How many updates have been completed."""
+        """The number of completed updates."""
         return self._stamp.version
 
     @contextlib.contextmanager
     def update(self) -> Iterator[Mapping[str, torch.Tensor]]:
-        """`with publisher.update() as weights:` write into them. Readers refuse them meanwhile; afterwards, once the
-        devices have done the work, they are the next version. If the block raises, they stay refused until an update
-        succeeds, for they may be half written. ValueError: a tensor has been moved (resize_, share_memory_, .data =), so
-        readers would go on reading what it was; RuntimeError: this thread is in an update already."""
+        """`with publisher.update() as weights:` write into the tensors. Readers refuse them meanwhile; after the block,
+        when the devices have done the work, they are the next version. If the block raises, readers refuse them until
+        an update succeeds, because they may be partly written. ValueError: a tensor has been moved (resize_,
+        share_memory_, .data =), so readers would continue to read the old memory. RuntimeError: this thread is in an
+        update already."""
         if self._writing == threading.get_ident():
             raise RuntimeError("update() inside update(): one version is written at a time")
         with self._writer:
@@ -112,12 +113,12 @@ class WeightPublisher:
         for (name, tensor), place in zip(self._tensors.items(), self._places, strict=True):
             if _place(tensor) != place:
                 raise ValueError(
-                    f"weight {name!r} has been moved to other memory than readers know of; write into it "
+                    f"weight {name!r} has been moved to memory that readers do not have; write into it "
                     "(copy_, add_, ...), or make a new publisher and send its handle"
                 )
 
     def close(self) -> None:
-        """Readers are refused from now on. Idempotent."""
+        """Ends the publication: readers are refused from now on. Idempotent."""
         for part in ("weights", "stamp"):
             self._here.exchange.release(f"{self._id}/{part}")
 
@@ -137,14 +138,14 @@ def _place(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 class WeightReader:
-    """Copies whole versions of published weights into buffers of its own. Confined to one thread at a time."""
+    """Copies complete versions of published weights into its own buffers. Confined to one thread at a time."""
 
     def __init__(
         self, handle: WeightsHandle, *, device: str | torch.device | None = None, double_buffer: bool = True
     ) -> None:
-        """device: where they are read to; default: the owner's kind of device, the npu of this actor.
-        double_buffer: the last accepted version stays intact while the next one is read, for twice the memory. Without
-        it, a pull() that fails leaves the buffers undefined. RuntimeError: no npu in this process."""
+        """device: the target of the copies; default: the owner's kind of device, on this actor's npu. double_buffer:
+        the last accepted version stays valid while the next one is read, at the cost of twice the memory. Without it, a
+        failed pull() leaves the buffers undefined. RuntimeError: no npu in this process."""
         self._here = process.current()
         self._handle = handle
         self._id = f"read-{uuid.uuid4().hex}"
@@ -155,17 +156,17 @@ class WeightReader:
         self.version: int | None = None
         """The version that `weights` holds; None before the first pull()."""
         self.torn_reads = 0
-        """Copies thrown away so far because the owner wrote meanwhile."""
+        """Copies discarded so far because the owner wrote meanwhile."""
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """The last accepted version, by name. The same tensors come back every second pull (every pull without
+        """The last accepted version, by name. The same tensors are returned by every second pull (by every pull without
         double_buffer)."""
         return dict(zip(self._handle.names, self._buffers[0], strict=True))
 
     def pull(self, timeout_s: float = 60.0, *, newer_than: int | None = None) -> tuple[int, dict[str, torch.Tensor]]:
-        """The version that the owner has now, whole. With newer_than, waits for a later one. TimeoutError: none was
-        whole in time. RayDirectTransportError: the owner is gone, or closed the publisher."""
+        """Reads the owner's current version completely. With newer_than, waits for a later one. TimeoutError: no
+        complete version was read in time. RayDirectTransportError: the owner has ended, or closed the publisher."""
         deadline = time.monotonic() + timeout_s
         pause = _FIRST_PAUSE_S
         while True:
@@ -176,7 +177,7 @@ class WeightReader:
                 # Kernels of this process may still read what these buffers held before.
                 sources.synchronize(self._buffers[-1])
                 if len(self._buffers) == 1:
-                    self.version = None  # until the copy is whole
+                    self.version = None  # until the copy is complete
                 self._read(self._handle.weights, self._spans[-1], deadline)
                 if self._read_stamp(deadline) == before:
                     self._buffers.reverse()
@@ -186,8 +187,8 @@ class WeightReader:
                 self.torn_reads += 1
             if time.monotonic() + pause > deadline:
                 raise TimeoutError(
-                    f"no whole version{'' if newer_than is None else f' after {newer_than}'} of the weights within "
-                    f"{timeout_s} s ({self.torn_reads} copies were torn); the owner may be writing all the time"
+                    f"no complete version{'' if newer_than is None else f' after {newer_than}'} of the weights within "
+                    f"{timeout_s} s ({self.torn_reads} copies were torn); the owner may be writing permanently"
                 )
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -215,5 +216,5 @@ class WeightReader:
 
 def _gone(metadata: HixlTransportMetadata, cause: str) -> Exception:
     return failures.transport_error(
-        f"the weights' publisher at {metadata.engine_id} was closed or is gone; get a new handle from its owner ({cause})"
+        f"the weights' publisher at {metadata.engine_id} was closed or has ended; get a new handle from its owner ({cause})"
     )

@@ -79,7 +79,7 @@ def test_a_version_is_waited_for_and_the_wait_ends(trainer: Any, rollout: Any) -
     assert values == {float(version)}
     failed = ray.get(rollout.pull.remote(0.3, version))[2]
     assert failed is not None
-    assert "no whole version after" in failed
+    assert "no complete version after" in failed
     waiting = rollout.pull.remote(30.0, version)
     ray.get(trainer.train.remote(1))
     assert ray.get(waiting)[:2] == (version + 1, {float(version + 1)})
@@ -88,7 +88,7 @@ def test_a_version_is_waited_for_and_the_wait_ends(trainer: Any, rollout: Any) -
 def test_an_update_that_fails_is_never_taken(trainer: Any, rollout: Any) -> None:
     version = ray.get(rollout.pull.remote())[0]
     ray.get(trainer.fail_in_the_middle.remote())
-    assert "no whole version" in str(ray.get(rollout.pull.remote(0.3))[2])
+    assert "no complete version" in str(ray.get(rollout.pull.remote(0.3))[2])
     ray.get(trainer.repair.remote())
     assert ray.get(rollout.pull.remote())[:2] == (version + 1, {float(version + 1)})
 
@@ -173,7 +173,9 @@ def test_mistakes_with_a_publisher_are_told(cluster: None) -> None:
     with onesided.ray.WeightPublisher(torch.nn.Linear(3, 2)) as publisher:
         assert set(publisher.handle.names) == {"weight", "bias"}
         reader = onesided.ray.WeightReader(publisher.handle)
-    with pytest.raises(RayDirectTransportError, match=r"the weights' publisher at .* was closed or is gone; get a new"):
+    with pytest.raises(
+        RayDirectTransportError, match=r"the weights' publisher at .* was closed or has ended; get a new"
+    ):
         reader.pull(5.0)
 
 

@@ -61,7 +61,7 @@ def test_a_real_runtime_stops_the_demo_before_anything_is_installed(tmp_path: Pa
     (tmp_path / "lib64" / "libascendcl.so").touch()
     done = do("demo", ASCEND_HOME_PATH=str(tmp_path))
     assert done.returncode == 1
-    assert done.stderr.count("\n") == 1 and "a real Ascend runtime is here" in done.stderr
+    assert done.stderr.count("\n") == 1 and "a real Ascend runtime is present" in done.stderr
 
 
 @pytest.mark.parametrize("verb", ["demo", "test", "lint", "fuzz", "clean", "bench"])

@@ -1,2 +1,2 @@
-"""The demo in three acts: what misaligned memory costs, how an aligned pool cures it, and a model's weights crossing
-between two Ray actors."""
+"""The demo in three parts: the problem of misaligned memory, its solution by an aligned pool, and the transfer of a
+model's weights between two Ray actors."""

@@ -1,7 +1,7 @@
-"""Act 3's two Ray actors: one owns a model's weights, one receives them. What they do is all a user has to write.
+"""The two Ray actors of part 3: one owns a model's weights, one receives them. They contain all the code that a user
+has to write.
 
-Importing this module loads torch, torch_npu and Ray: the simulated runtime must be on before.
-"""
+Importing this module loads torch, torch_npu and Ray: the simulated runtime must be enabled before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trainer:
         return self._weights
 
     def weights_by_value(self) -> Weights:
-        """The same object by Ray's object store, which takes host memory."""
+        """The same object for Ray's object store, which accepts host memory only."""
         return {name: tensor.cpu() for name, tensor in self._weights.items()}
 
     def update(self, step: int) -> None:
@@ -72,7 +72,7 @@ class Rollout:
         self._weights: Weights = {}
 
     def receive(self, weights: Weights) -> str:
-        """Keeps what came, on this actor's device, and says where that is."""
+        """Keeps the received tensors on this actor's device and returns that device."""
         self._weights = {name: tensor.to(self._device) for name, tensor in weights.items()}
         return str(next(iter(weights.values())).device)
 
@@ -87,5 +87,5 @@ class Rollout:
 
 
 def registered() -> dict[str, int]:
-    """Registrations made so far and regions held now by this process's transport."""
+    """Registrations made so far and current regions of this process's transport."""
     return onesided.ray.stats()

@@ -1,5 +1,5 @@
-"""Acts 1 and 2 in a process of their own: the same buffers as plain npu tensors, in an aligned pool, and padded by
-hand. `python -m onesided.cli.demo.alignment FILE` writes what it found to FILE."""
+"""Parts 1 and 2 of the demo, in a separate process: the same buffers as plain npu tensors, in an aligned pool, and
+padded manually. `python -m onesided.cli.demo.alignment FILE` writes the results to FILE."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STAGING_SHAPE, STAGING_COUNT = (1024, 128), 16
 
 @dataclass
 class Report:
-    """What the two acts found. Confined to one thread; crosses processes as JSON."""
+    """The results of the two parts. Confined to one thread; passed between processes as JSON."""
 
     tensors: int = 0
     bytes: int = 0
@@ -58,7 +58,7 @@ def count_misaligned(tensors: list[torch.Tensor]) -> int:
 
 
 def plain(report: Report) -> None:
-    """Act 1: what torch_npu's caching allocator hands out, and what registering it leads to."""
+    """Part 1: memory from torch_npu's caching allocator, and the result of registering it."""
     import torch
 
     from onesided.cli.demo import vendor_abi
@@ -73,7 +73,7 @@ def plain(report: Report) -> None:
 
 
 def pooled(report: Report) -> None:
-    """Act 2: the same allocations inside a pool with sub_block_alignment."""
+    """Part 2: the same allocations inside a pool with sub_block_alignment."""
     import torch_npu
 
     from onesided.cli.demo import vendor_abi
@@ -85,13 +85,13 @@ def pooled(report: Report) -> None:
     segments = pool.snapshot()
     report.reserved_pool_bytes = sum(segment["total_size"] for segment in segments)
     report.charged_pool_bytes = sum(segment["allocated_size"] for segment in segments)
-    # The whole of what a tensor was charged: the driver asks for lengths in 2 MiB too.
+    # The whole charged length of a tensor, because the driver requires lengths in multiples of 2 MiB too.
     ranges = [(tensor.data_ptr(), rounded(tensor.nbytes)) for tensor in tensors]
     report.acceptance = dataclasses.asdict(vendor_abi.register_and_connect(ranges))
 
 
 def padded(report: Report) -> None:
-    """The workaround of today: 2 MiB more for each tensor, sliced forward to the boundary."""
+    """The usual workaround: 2 MiB more for each tensor, sliced from the first boundary on."""
     import torch
 
     torch.npu.empty_cache()

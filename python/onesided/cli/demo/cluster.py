@@ -1,5 +1,5 @@
-"""The demo's Ray cluster is its own, small, and gone when the demo is: also after Ctrl-C, also where Ray leaves
-something behind."""
+"""The demo's own small Ray cluster, which ends with the demo, also after Ctrl-C and also if Ray leaves processes
+behind."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class AlreadyRunning(Exception):
 
 @contextlib.contextmanager
 def only_one() -> Iterator[None]:
-    """Holds the right to run the demo: one of a user at a time. The kernel takes it back, however the process ends."""
+    """Ensures that a user runs one demo at a time, with a lock that the kernel releases when the process ends."""
     with socket.socket(socket.AF_UNIX) as right:
         try:
             right.bind(f"\0onesided-demo-{os.getuid()}")
         except OSError as error:
             raise AlreadyRunning(
-                "another demo of yours is running; wait for it or end it (two would measure each other)."
+                "another demo of this user is running; wait for it or end it (two at a time would disturb the measurement)."
             ) from error
         yield
 
 
 @contextlib.contextmanager
 def marked() -> Iterator[None]:
-    """Marks every process started inside, by a variable they all inherit, and ends what is left of them."""
+    """Marks every process started inside by an inherited variable, and ends those that are left."""
     mark = uuid.uuid4().hex
     os.environ[_MARK] = mark
     try:
@@ -60,7 +60,7 @@ def _descendants(mark: str) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # A zombie's environment is empty: only living processes are listed.
+            # A zombie's environment is empty, so only running processes are listed.
             if int(folder.name) != os.getpid() and word in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
     return found
@@ -68,7 +68,7 @@ def _descendants(mark: str) -> list[int]:
 
 @contextlib.contextmanager
 def local_ray() -> Iterator[None]:
-    """A Ray cluster of this process: no dashboard, no reports home, its files in a folder that goes with it."""
+    """A Ray cluster of this process: no dashboard, no usage reports, its files in a folder that is removed with it."""
     import ray
 
     files = tempfile.mkdtemp(prefix="onesided-demo-")

@@ -1,4 +1,4 @@
-"""What the demo found, in the words of its JSON, and the checks that decide its exit code."""
+"""The demo's results, with the names of its JSON file, and the checks that decide its exit code."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Figures:
         path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
     def failed_checks(self) -> list[str]:
-        """What does not hold of this run, each in words."""
+        """The failed checks of this run, as texts."""
         checks = {
-            f"plain tensors should be misaligned, {self.misaligned_plain} are": self.misaligned_plain > 0,
+            f"plain tensors should be misaligned, but {self.misaligned_plain} are": self.misaligned_plain > 0,
             f"{self.misaligned_pool} tensors of the aligned pool are misaligned": self.misaligned_pool == 0,
             f"the refusal should name 503900: {self.error_plain!r}": "503900" in self.error_plain,
             "the receiver's bytes differ from the source's": self.checksum_ok,

@@ -1,5 +1,5 @@
-"""The demo moves what users move. These are the tensors of Qwen2.5-0.5B: true names, shapes and dtype; the values
-are seeded, so that nothing has to be downloaded and every run moves the same bytes."""
+"""The demo's model: the tensors of Qwen2.5-0.5B, with their real names, shapes and dtype. The values are seeded, so
+nothing is downloaded and every run moves the same bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def total_bytes() -> int:
 
 
 def make(device: str, seed: int) -> dict[str, torch.Tensor]:
-    """Every tensor on `device`, in memory from whatever pool is in use, filled with values drawn from `seed`."""
+    """Every tensor on `device`, in memory from the current pool, filled with values drawn from `seed`."""
     import torch
 
     weights = {name: torch.empty(shape, dtype=torch.bfloat16, device=device) for name, shape in shapes()}
@@ -67,7 +67,7 @@ def _draw(seed: tuple[int, int], count: int) -> np.ndarray:
 
 
 def update(weights: Mapping[str, torch.Tensor], step: int) -> None:
-    """Changes every value in place, as a training step would: low bits of the mantissa, so all stay finite."""
+    """Changes every value in place, like a training step: low bits of the mantissa, so that all values stay finite."""
     import torch
 
     for tensor in weights.values():
@@ -75,7 +75,7 @@ def update(weights: Mapping[str, torch.Tensor], step: int) -> None:
 
 
 def checksums(weights: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """A CRC of each tensor's bytes: it changes with any bit and any order."""
+    """A CRC of each tensor's bytes; it depends on every bit and on the order."""
     import torch
 
     def of(tensor: torch.Tensor) -> int:

@@ -1,4 +1,4 @@
-"""The demo from curtain to curtain: three acts, the figures, and an exit code that tells the truth."""
+"""Runs the demo: three parts, the figures, and an exit code that reports the checks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from onesided.cli.demo.screen import Screen
 
 
 class Stopped(Exception):
-    """The demo cannot go on; one sentence says why."""
+    """The demo cannot continue; the text is the reason."""
 
 
 def _alignment(figures: Figures) -> Report:
-    """Acts 1 and 2, in a process of their own: a crash there is a sentence here."""
+    """Runs parts 1 and 2 in a separate process; a crash there becomes an error message here."""
     with tempfile.TemporaryDirectory(prefix="onesided-demo-") as folder:
         path = Path(folder, "report.json")
         done = subprocess.run(
@@ -36,7 +36,7 @@ def _alignment(figures: Figures) -> Report:
         )
         if done.returncode != 0 or not path.exists():
             last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            raise Stopped(f"acts 1 and 2 ended with {done.returncode}: {last}")
+            raise Stopped(f"parts 1 and 2 ended with {done.returncode}: {last}")
         report = Report(**json.loads(path.read_text()))
     figures.misaligned_plain = report.misaligned_plain
     figures.misaligned_pool = report.misaligned_pool
@@ -66,18 +66,18 @@ def _weights(figures: Figures, say: Callable[[str], None]) -> weights.Outcome:
 def _play(screen: Screen, figures: Figures) -> None:
     screen.act(
         1, "The problem",
-        "Ascend registers memory for remote access in 2 MiB steps. torch_npu's allocator hands out 512-byte steps.",
+        "Ascend registers memory for remote access in steps of 2 MiB. torch_npu's allocator allocates in steps of 512 bytes.",
     )  # fmt: skip
-    with screen.working("torch_npu on a simulated NPU: plain tensors, an aligned pool, padding by hand"):
+    with screen.working("torch_npu on a simulated NPU: plain tensors, an aligned pool, manual padding"):
         report = _alignment(figures)
     screen.problem(report)
     screen.act(
-        2, "The cure",
+        2, "The solution",
         "The same allocations inside torch_npu.npu.MemPool(sub_block_alignment=2 MiB), on the unmodified wheel.",
     )  # fmt: skip
     screen.cure(report)
     screen.act(
-        3, "The main job",
+        3, "Weights between two Ray actors",
         f"One Ray actor owns {model.NAME}'s weights on npu:0; another reads them onto npu:1. Ten updates, then Ray's "
         "object store.",
     )  # fmt: skip
@@ -87,7 +87,7 @@ def _play(screen: Screen, figures: Figures) -> None:
 
 
 def _interruptible_once() -> None:
-    """The first interrupt ends the demo; the clean-up that follows is not to be interrupted."""
+    """The first interrupt ends the demo; the following clean-up must not be interrupted."""
 
     def end(number: int, frame: FrameType | None) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):
@@ -99,14 +99,14 @@ def _interruptible_once() -> None:
 
 
 def run(json_path: Path | None) -> int:
-    """The demo. 0 when every check holds, 1 when one does not or the demo cannot run, 130 when interrupted."""
+    """Runs the demo. Returns 0 if every check holds, 1 if one fails or the demo cannot run, 130 after an interrupt."""
     obstacle = preflight.obstacle()
     if obstacle:
         print(f"demo: {obstacle}", file=sys.stderr)
         return 1
     if json_path is not None:
         try:
-            json_path.touch()  # not after half a minute of demo
+            json_path.touch()  # checked before the demo runs for half a minute
         except OSError as error:
             print(f"demo: the figures cannot be written to {json_path}: {error.strerror}", file=sys.stderr)
             return 1
@@ -117,7 +117,7 @@ def run(json_path: Path | None) -> int:
         with cluster.only_one(), cluster.marked():
             import onesided.ascend_sim
 
-            # NPUs of its own: what others simulate on this machine does not take their memory.
+            # The demo's own NPUs: other simulations on this machine do not use their memory.
             os.environ["ONESIDED_SIM_MACHINE"] = f"demo-{os.getpid()}"
             onesided.ascend_sim.enable()
             _play(screen, figures)
@@ -127,11 +127,15 @@ def run(json_path: Path | None) -> int:
     except Exception as error:
         if os.environ.get("ONESIDED_DEBUG"):
             raise
-        lines = str(error).strip().splitlines() or ["no further words"]
-        print(f"demo: {type(error).__name__}: {lines[-1].strip()} (ONESIDED_DEBUG=1 shows the whole)", file=sys.stderr)
+        lines = str(error).strip().splitlines() or ["no further message"]
+        print(
+            f"demo: {type(error).__name__}: {lines[-1].strip()} (ONESIDED_DEBUG=1 shows the traceback)", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
-        print("\ndemo: interrupted; its processes, files and shared memory are gone.", file=sys.stderr)
+        print(
+            "\ndemo: interrupted; its processes have ended, its files and shared memory are removed.", file=sys.stderr
+        )
         return 130
     failed = figures.failed_checks()
     if json_path is not None:

@@ -1,4 +1,4 @@
-"""The demo is read by people: three titled acts, a live line for what is going on, tables for what was found."""
+"""The demo's output: three titled parts, a live line with the current step, and tables with the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MIB = 1 << 20
 
 
 class Screen:
-    """Draws the demo on a terminal, or as plain text where there is none. Confined to one thread."""
+    """Prints the demo on a terminal, or as plain text if there is none. Confined to one thread."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
@@ -33,7 +33,7 @@ class Screen:
 
     @contextlib.contextmanager
     def working(self, text: str) -> Iterator[Callable[[str], None]]:
-        """A live line for a step that takes seconds; the yielded function changes what it says."""
+        """A live line for a step that takes seconds; the yielded function changes its text."""
         if not self._console.is_terminal:
             self._console.print(f"[dim].. {text}")
             yield lambda now: self._console.print(f"[dim].. {now}")
@@ -66,16 +66,18 @@ class Screen:
         table.add_column("reserved", justify="right")
         table.add_column("register + connect")
         table.add_row(
-            "as they come", f"[red]{report.misaligned_plain} of {report.tensors}", _mib(report.reserved_plain_bytes),
+            "unchanged", f"[red]{report.misaligned_plain} of {report.tensors}", _mib(report.reserved_plain_bytes),
             f"[red]{report.refusal['code']}",
         )  # fmt: skip
-        table.add_row("padded by 2 MiB and sliced, by hand", "0", _mib(report.reserved_workaround_bytes), "")
+        table.add_row("padded by 2 MiB and sliced, manually", "0", _mib(report.reserved_workaround_bytes), "")
         connected = "[green]connected" if report.acceptance["connected"] else f"[red]{report.acceptance['text']}"
         table.add_row(
             "MemPool(sub_block_alignment=2 MiB)", f"[green]{report.misaligned_pool}",
             f"[green]{_mib(report.reserved_pool_bytes)}", connected,
         )  # fmt: skip
-        charged = f"charged to tensors in the pool: {_mib(report.charged_pool_bytes)} for {_mib(report.bytes)} asked"
+        charged = (
+            f"charged to tensors in the pool: {_mib(report.charged_pool_bytes)} for {_mib(report.bytes)} requested"
+        )
         self._console.print(Panel(Group(table, Text(charged, style="dim")), border_style="green", expand=False))
 
     def main_job(self, outcome: Outcome, figures: Figures) -> None:

@@ -1,4 +1,4 @@
-"""One place knows how the demo talks to an engine as a program written for the vendor's library would."""
+"""The demo's use of an engine as by a program written for the vendor's library."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from onesided.ascend_sim.vendor import VendorEngine, VendorError
 
 @dataclass(frozen=True)
 class Outcome:
-    """How registering and connecting went. A value."""
+    """The result of registering and connecting. A value."""
 
     connected: bool
     code: int  # 0, or the vendor's status
-    text: str  # what a caller of the engine learns
-    driver_line: str  # what the driver logged of it; empty when it had nothing to say
+    text: str  # the error that a caller of the engine gets
+    driver_line: str  # the driver's log message; empty if there is none
 
 
 def register_and_connect(ranges: Sequence[tuple[int, int]]) -> Outcome:

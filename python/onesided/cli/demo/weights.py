@@ -1,4 +1,4 @@
-"""Act 3 drives two actors through ten updates and then the object store, and measures what a user would feel."""
+"""Part 3: two actors do ten updates and then use the object store; the times are those that a user observes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Round:
 
     seconds: float
     source_processor_seconds: float
-    registrations: int  # made for it, at both ends
+    registrations: int  # made for this transfer, on both sides
     checksum_ok: bool
 
     @property
@@ -31,7 +31,7 @@ class Round:
 
 @dataclass
 class Outcome:
-    """What act 3 measured. Confined to one thread."""
+    """The measurements of part 3. Confined to one thread."""
 
     tensors: int = 0
     misaligned: int = 0
@@ -42,12 +42,12 @@ class Outcome:
 
 
 class _Stage:
-    """The two actors and what is asked of them. Confined to one thread."""
+    """The two actors and the calls of them. Confined to one thread."""
 
     def __init__(self) -> None:
         from onesided.cli.demo import actors
 
-        roles: Any = actors  # what @ray.remote makes of a class, no stub tells
+        roles: Any = actors  # stubs do not describe the result of @ray.remote
         self.trainer = roles.Trainer.remote(0, SEED)
         self.rollout = roles.Rollout.remote(1)
 
@@ -61,7 +61,7 @@ class _Stage:
         return sum(one["registrations"] for one in both)
 
     def transfer(self, step: int, send: Callable[[], Any]) -> tuple[Round, str]:
-        """Updates the weights, moves them once, and compares every tensor's checksum at both ends."""
+        """Updates the weights, moves them once, and compares every tensor's checksum on both sides."""
         self.ask(self.trainer.update.remote(step), self.rollout.forget.remote())
         registrations = self._registrations()
         (processor,) = self.ask(self.trainer.processor_seconds.remote())
@@ -78,7 +78,7 @@ class _Stage:
 
 
 def run(say: Callable[[str], None]) -> Outcome:
-    """The whole act. `say` is told what is being done."""
+    """The whole part. `say` is called with the current step."""
     outcome = Outcome()
     say("starting Ray")
     with cluster.local_ray():
