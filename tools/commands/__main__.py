@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from . import apt, environment, frameworks, fuzz, lint, package, suite, torch_wheels, wheel
+from . import apt, environment, frameworks, fuzz, lint, package, runners, suite, torch_wheels, wheel
 from .lock import CheckoutLock
 from .paths import BUILD, LOCK, LOG, PYTHON, ROOT, VENV
 from .problem import Problem
@@ -60,9 +60,11 @@ def test(arguments: Sequence[str]) -> int:
     with CheckoutLock() as lock:
         set_up(lock, "test")
         if options.frameworks:
-            return suite.report([(one.name, frameworks.run(one, options.pytest_arguments)) for one in frameworks.FRAMEWORKS])
+            return suite.report(
+                [(one.name, frameworks.run(one, options.pytest_arguments)) for one in frameworks.FRAMEWORKS]
+            )
         if options.pytest_arguments:
-            return suite.report([("Python and process tests", suite.run_pytest(options.pytest_arguments))])
+            return suite.report([("Python and process tests", runners.run_pytest(options.pytest_arguments))])
         return suite.run(options.all)
 
 

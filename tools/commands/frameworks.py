@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import environment, suite
+from . import environment, runners
 from .framework_packages import PINS
 from .paths import PYTHON, ROOT, VENV
 from .problem import Problem
@@ -159,7 +159,7 @@ def run(framework: Framework, arguments: Sequence[str] = ()) -> Tally:
         return Tally(failed=1)
     places = [str(ROOT / "tests" / "frameworks" / name) for name in framework.tests]
     source = str(ROOT / "python")
-    return suite.run_pytest(
+    return runners.run_pytest(
         [*places, *arguments],
         name=f"frameworks-{framework.name}",
         python=str(python),

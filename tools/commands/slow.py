@@ -1,10 +1,10 @@
-"""What is too slow for CI and still has to hold before a release: ./do test --all."""
+"""The suites that are too slow for CI and must pass before a release: ./do test --all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import aarch64, bare_wheel, fuzz, suite, weak_memory, wheel_install
+from . import aarch64, bare_wheel, fuzz, runners, weak_memory, wheel_install
 from .paths import ROOT
 from .tally import Tally
 
@@ -12,12 +12,12 @@ _FUZZ_SECONDS = 60
 
 
 def _asan() -> Tally:
-    return suite.run_ctest("asan-ubsan", environment={"UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"})
+    return runners.run_ctest("asan-ubsan", environment={"UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"})
 
 
 def _tsan() -> Tally:
     options = f"halt_on_error=1:second_deadlock_stack=1:suppressions={ROOT / 'tests' / 'tsan.supp'}"
-    return suite.run_ctest("tsan", environment={"TSAN_OPTIONS": options})
+    return runners.run_ctest("tsan", environment={"TSAN_OPTIONS": options})
 
 
 def _fuzz() -> Tally:
