@@ -1,4 +1,4 @@
-"""Nobody here has an NPU. This is what somebody who has one runs, and what they send us of it.
+"""The checks to run on a machine with NPUs, and the report to send; this project has none.
 
     ./do smoke-npu [--json FILE] [--devices OWNER READER]
 

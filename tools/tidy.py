@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The rules of the project that a machine can check are tests, not prose: layers, sizes, names, purposes, strays."""
+"""Checks the rules of the project that a machine can check: layers, sizes, names, purposes, words, strays."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,29 @@ MODULES = {
 SIBLINGS = {"device", "transport"}
 
 FORBIDDEN_WORDS = {"util", "utils", "common", "helper", "helpers", "manager", "misc", "impl2"}
+# Private words of earlier texts, with the words to use instead. Checked in comments, docstrings and documents as whole
+# words, apart from inline code; names in the code are not checked.
+WORDS_OUT = {
+    "house": "project",
+    "room": "module, or capacity",
+    "rooms": "modules",
+    "verb": "operation, or command",
+    "verbs": "operations, or commands",
+    "mend": "fix",
+    "farewell": "disconnect",
+    "crowd": "many peers",
+    "guest": "inbound peer",
+    "guests": "inbound peers",
+    "nobody": "no peer, no thread, ...",
+    "somebody": "another thread, a peer, ...",
+    "anybody": "any thread, any process, ...",
+    "everybody": "all peers, all threads, ...",
+    "copies along": "takes part in the copying",
+    "lets go of": "releases",
+}
+WORD_OUT = re.compile(rf"\b({'|'.join(WORDS_OUT)})\b", re.IGNORECASE)
+LABEL_WHY = re.compile(r"^\W*Why: ")
+INLINE_CODE = re.compile(r"`[^`]*`")
 STRAY_WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.-])/(?:work|root|home/(?!<)\w+)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
@@ -179,12 +204,45 @@ def check_strays(path: Path, lines: list[str]) -> Iterator[Finding]:
             yield Finding(str(path), number, "layers", "an optional backend's #if outside node/backends.cc")
 
 
+def texts_of(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """(line number, prose of that line): comments of C++ and CMake, comments and docstrings of Python, documents."""
+    lines = text.splitlines()
+    if path.suffix in (".cc", ".h"):
+        yield from ((number, line.split("//", 1)[1]) for number, line in enumerate(lines, 1) if "//" in line)
+    elif path.suffix == ".md":
+        fenced = False
+        for number, line in enumerate(lines, 1):
+            fenced ^= line.lstrip().startswith("```")
+            if not fenced and not line.startswith("    "):
+                yield number, line
+    elif path.suffix == ".cmake" or path.name == "CMakeLists.txt":
+        yield from ((number, line.split("#", 1)[1]) for number, line in enumerate(lines, 1) if "#" in line)
+    elif path.suffix in (".py", ".pyi"):
+        yield from _python_texts(text)
+
+
+def _python_texts(text: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
+            yield from enumerate(token.string.splitlines(), token.start[0])
+
+
+def check_words(path: Path, text: str) -> Iterator[Finding]:
+    for number, prose in texts_of(path, text):
+        for word in WORD_OUT.findall(INLINE_CODE.sub("", prose)):
+            yield Finding(str(path), number, "words", f"{word!r}: write {WORDS_OUT[word.lower()]!r}")
+        if LABEL_WHY.match(prose):
+            yield Finding(str(path), number, "words", "the label 'Why:': begin with what the file is for")
+
+
 def check_file(root: Path, path: Path, present: set[str]) -> Iterator[Finding]:
     """Every rule on one file; `path` is relative to `root`."""
     text = (root / path).read_text(encoding="utf-8", errors="replace")
     lines = text.splitlines()
     if path != Path("tools/tidy.py") and path.name != "test_tidy.py":
         yield from check_strays(path, lines)
+        if path.name != "CHANGELOG.md":  # it names what was renamed
+            yield from check_words(path, text)
     if path.suffix not in (".cc", ".h", ".py", ".pyi") or path.parts[0] not in CODE_FOLDERS:
         return
     yield from check_size(path, lines)

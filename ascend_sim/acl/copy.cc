@@ -63,14 +63,14 @@ AclError check_end(const char* function, const char* end, Side side, const void*
 
 void CopyPlan::run() const { std::memmove(to, staged ? staged->data() : from, nbytes); }
 
-AclError plan_copy(const char* function, void* to, std::uint64_t room, const void* from, std::uint64_t nbytes,
+AclError plan_copy(const char* function, void* to, std::uint64_t capacity, const void* from, std::uint64_t nbytes,
                    MemcpyKind kind, CopyPlan* plan) {
   Sides sides{};
   if (!sides_of(kind, &sides)) {
     return fail(kRtParamInvalid, "{}: kind {} does not exist", function, static_cast<int>(kind));
   }
   if (nbytes == 0) return fail(kRtParamInvalid, "{}: 0 bytes", function);
-  if (nbytes > room) return fail(kRtParamInvalid, "{}: {} bytes into room for {}", function, nbytes, room);
+  if (nbytes > capacity) return fail(kRtParamInvalid, "{}: {} bytes into a buffer of {}", function, nbytes, capacity);
   plan->to = to;
   plan->from = from;
   plan->nbytes = nbytes;

@@ -24,7 +24,7 @@ struct CopyPlan {
 };
 
 // Checks that both ranges are what `kind` says and lie inside memory that exists. kAclOk fills the plan.
-AclError plan_copy(const char* function, void* to, std::uint64_t room, const void* from, std::uint64_t nbytes,
+AclError plan_copy(const char* function, void* to, std::uint64_t capacity, const void* from, std::uint64_t nbytes,
                    MemcpyKind kind, CopyPlan* plan);
 
 // Checks a range of device (or registered host) memory that work will touch; appends what must stay mapped.

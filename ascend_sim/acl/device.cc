@@ -46,7 +46,7 @@ DeviceStats DeviceState::stats() const {
 void DeviceState::poison(AclError code, const char* text) {
   MutexLock lock(mutex_);
   if (poisoned_.load(std::memory_order_relaxed)) return;
-  poison_text_ = fmt::format("device {} stopped after a failure that nobody waited for (error {}): {}", logical_, code,
+  poison_text_ = fmt::format("device {} stopped after an asynchronous failure (error {}): {}", logical_, code,
                              text ? text : "no words");
   log_line(LogLevel::kError, poison_text_);
   poisoned_.store(true, std::memory_order_release);

@@ -1,4 +1,4 @@
-// One simulated NPU: its capacity, counters, streams, and the error that sticks to it until it is reset.
+// One simulated NPU: its capacity, counters, streams, and the error that persists until a reset.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace onesided::sim {
 
-// What this process has done with a device. A value.
+// Counters of this process's use of a device. A value.
 struct DeviceStats {
   std::uint64_t mallocs = 0;
   std::uint64_t frees = 0;
@@ -22,7 +22,7 @@ struct DeviceStats {
   std::uint64_t peak_bytes = 0;
 };
 
-// A device as this process sees it. Internally synchronized. Lives for ever.
+// A device as this process sees it. Internally synchronized. Never destroyed.
 class DeviceState {
  public:
   DeviceState(int logical, int physical, std::uint64_t capacity_bytes)
@@ -34,17 +34,17 @@ class DeviceState {
   int physical() const { return physical_; }
   std::uint64_t capacity_bytes() const { return capacity_bytes_; }
 
-  // Books memory on the machine's ledger; RESOURCE_EXHAUSTED leaves all as it was.
+  // Charges memory on the machine's ledger. RESOURCE_EXHAUSTED: nothing has changed.
   Result<void> charge(std::uint64_t nbytes);
   void refund(std::uint64_t nbytes);
   void count_malloc() { mallocs_.fetch_add(1, std::memory_order_relaxed); }
   void count_free() { frees_.fetch_add(1, std::memory_order_relaxed); }
   DeviceStats stats() const;
 
-  // A failure of work that nobody waits for makes every later copy and launch fail, as the hardware does after an
-  // exception: nothing wrong is ever read as if it were right. The first one counts.
+  // After a failure of asynchronous work every later copy and launch fails, as on the hardware after an exception, so
+  // that a wrong result is never read as a correct one. Only the first failure is kept.
   void poison(AclError code, const char* text);
-  // 0, or 507015 with the first failure's words as this thread's recent error.
+  // 0, or 507015 with the first failure's message as this thread's recent error.
   AclError sticky_error();
   bool poisoned() const { return poisoned_.load(std::memory_order_acquire); }
 
@@ -52,11 +52,11 @@ class DeviceState {
   void forget_stream(const std::shared_ptr<Stream>& stream);
   // Waits for everything queued so far on all streams.
   AclError synchronize(Deadline deadline = Deadline::never());
-  // Takes away what has not begun on all streams.
+  // Removes work that has not begun from all streams.
   void abort_all();
-  // Waits for what runs, and takes away what does not end in `patience_ms`.
+  // Waits for running work, and aborts work that does not end within `patience_ms`.
   void drain(std::int64_t patience_ms);
-  // Drains, then forgets the sticky error.
+  // Drains, then clears the sticky error.
   void reset();
 
  private:

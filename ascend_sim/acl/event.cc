@@ -7,8 +7,8 @@
 
 namespace onesided::sim {
 
-// A mark on its way through a stream. It counts as passed when its work is let go of: after it ran, and also when the
-// stream was aborted or refused it, for then nobody may wait for it.
+// A mark in a stream. It counts as passed when its work is destroyed: after it ran, and also if the stream was aborted
+// or refused it, because then a wait for it must end.
 class Event::Mark {
  public:
   Mark(std::shared_ptr<Event> event, std::uint64_t number) : event_(std::move(event)), number_(number) {}
@@ -59,8 +59,8 @@ AclError Event::block(Stream& stream) {
 }
 
 void Event::hold(const Stream& stream, std::uint64_t mark) {
-  // A mark may be lost for ever (a seeded fault, a stream that nobody works off): an abort of the waiting stream, which
-  // does not know this event, must still end the wait.
+  // A mark may never be passed (a seeded fault, a stream without a worker): an abort of the waiting stream, which has
+  // no reference to this event, must still end the wait.
   constexpr int kLookForAbortsEveryMs = 20;
   while (!wait_for(mark, Deadline::after_ms(kLookForAbortsEveryMs)) && !stream.work_aborted()) {
   }

@@ -51,19 +51,19 @@ AclError aclrtGetMemInfo(std::int32_t attribute, std::size_t* free_bytes, std::s
 AclError aclrtPointerGetAttributes(const void* address, PtrAttributes* attributes);
 
 // Copies and fills
-AclError aclrtMemcpy(void* to, std::size_t room, const void* from, std::size_t nbytes, std::int32_t kind);
-AclError aclrtMemcpyAsync(void* to, std::size_t room, const void* from, std::size_t nbytes, std::int32_t kind,
+AclError aclrtMemcpy(void* to, std::size_t capacity, const void* from, std::size_t nbytes, std::int32_t kind);
+AclError aclrtMemcpyAsync(void* to, std::size_t capacity, const void* from, std::size_t nbytes, std::int32_t kind,
                           void* stream);
-AclError aclrtMemcpyAsyncWithCondition(void* to, std::size_t room, const void* from, std::size_t nbytes,
+AclError aclrtMemcpyAsyncWithCondition(void* to, std::size_t capacity, const void* from, std::size_t nbytes,
                                        std::int32_t kind, void* stream);
-AclError aclrtMemcpyBatch(void** to, std::size_t* room, void** from, std::size_t* nbytes, std::size_t count,
+AclError aclrtMemcpyBatch(void** to, std::size_t* capacity, void** from, std::size_t* nbytes, std::size_t count,
                           MemcpyBatchAttr* attributes, std::size_t* attribute_starts, std::size_t attribute_count,
                           std::size_t* failed_at);
-AclError aclrtMemcpyBatchAsync(void** to, std::size_t* room, void** from, std::size_t* nbytes, std::size_t count,
+AclError aclrtMemcpyBatchAsync(void** to, std::size_t* capacity, void** from, std::size_t* nbytes, std::size_t count,
                                MemcpyBatchAttr* attributes, std::size_t* attribute_starts, std::size_t attribute_count,
                                std::size_t* failed_at, void* stream);
-AclError aclrtMemset(void* address, std::size_t room, std::int32_t value, std::size_t nbytes);
-AclError aclrtMemsetAsync(void* address, std::size_t room, std::int32_t value, std::size_t nbytes, void* stream);
+AclError aclrtMemset(void* address, std::size_t capacity, std::int32_t value, std::size_t nbytes);
+AclError aclrtMemsetAsync(void* address, std::size_t capacity, std::int32_t value, std::size_t nbytes, void* stream);
 
 // Streams, events, host callbacks
 AclError aclrtCreateStream(void** stream);
@@ -110,7 +110,8 @@ AclError aclrtMemGetAllocationGranularity(PhysicalMemProp* prop, std::int32_t op
 AclError aclrtMemSetAccess(void* base, std::size_t nbytes, MemAccessDesc* access, std::size_t count);
 
 // Memory across processes
-AclError aclrtIpcMemGetExportKey(void* address, std::size_t nbytes, char* key, std::size_t room, std::uint64_t flags);
+AclError aclrtIpcMemGetExportKey(void* address, std::size_t nbytes, char* key, std::size_t capacity,
+                                 std::uint64_t flags);
 AclError aclrtIpcMemSetImportPid(const char* key, std::int32_t* pids, std::size_t count);
 AclError aclrtIpcMemImportByKey(void** address, const char* key, std::uint64_t flags);
 AclError aclrtIpcMemClose(const char* key);
@@ -164,7 +165,7 @@ AclError aclrtGetSysParamOpt(std::int32_t option, std::int64_t* value);
 AclError aclrtCtxGetSysParamOpt(std::int32_t option, std::int64_t* value);
 AclError aclSetCompileopt(std::int32_t option, const char* value);
 std::size_t aclGetCompileoptSize(std::int32_t option);
-AclError aclGetCompileopt(std::int32_t option, char* value, std::size_t room);
+AclError aclGetCompileopt(std::int32_t option, char* value, std::size_t capacity);
 AclError aclrtSetOpExecuteTimeOut(std::uint32_t seconds);
 AclError aclrtSetOpExecuteTimeOutV2(std::uint64_t us, std::uint64_t* actual);
 AclError aclrtSetOpWaitTimeout(std::uint32_t seconds);

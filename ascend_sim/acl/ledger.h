@@ -1,7 +1,7 @@
-// HBM belongs to the machine, not to a process: all processes of a user share each device's capacity, and what a
-// killed process held comes back. The books are a memfd that each process maps. It is found by name: every process that
-// keeps it open binds an abstract socket "onesided-sim/<uid>/<machine>/<pid>/<fd>", so that the kernel forgets the last
-// trace of the simulated machine together with its last process, however that died.
+// The ledger of the simulated machine's memory. All processes of a user share each device's capacity, and the memory of
+// a killed process becomes free. The ledger is a memfd that each process maps. Every process that has it open binds an
+// abstract socket "onesided-sim/<uid>/<machine>/<pid>/<fd>", by which others find it; the kernel removes the last of
+// these when the last process of the machine ends, however it ends.
 #pragma once
 
 #include <pthread.h>
@@ -28,7 +28,7 @@ struct ProcessId {
   friend bool operator==(const ProcessId&, const ProcessId&) = default;
 };
 
-// What one process offers to others: a piece of memory behind an IPC key or a shareable handle.
+// Memory that one process exports by an IPC key or a shareable handle.
 struct ExportRecord {
   static constexpr std::size_t kMaxPids = 32;
   std::uint64_t id = 0;  // 0: the slot is free
@@ -43,23 +43,24 @@ struct ExportRecord {
   std::array<std::int32_t, kMaxPids> pids{};
 };
 
-// Internally synchronized, across threads and processes. Lives for ever.
+// Internally synchronized, across threads and processes. Never destroyed.
 class Ledger {
  public:
-  // This user's machine: joined at the first call, founded where nobody lives. Fails with words when /proc forbids.
+  // This user's machine, joined at the first call, and created if there is none. Fails with a message if /proc is not
+  // accessible.
   static Result<Ledger*> machine();
 
-  // Books nbytes of a physical device for this process. RESOURCE_EXHAUSTED when the sum over all living processes would
-  // exceed `capacity`; nothing is booked then.
+  // Charges nbytes of a physical device to this process. RESOURCE_EXHAUSTED if the sum over all running processes would
+  // exceed `capacity`; then nothing is charged.
   Result<void> charge(int device, std::uint64_t nbytes, std::uint64_t capacity);
   void refund(int device, std::uint64_t nbytes);
-  // Sum over all living processes.
+  // Sum over all running processes.
   std::uint64_t used(int device);
 
   // Publishes a record under a new id, which is returned.
   Result<std::uint64_t> publish(ExportRecord record);
   void withdraw(std::uint64_t id);
-  // NOT_FOUND when no living process offers it.
+  // NOT_FOUND if no running process exports it.
   Result<ExportRecord> look_up(std::uint64_t id);
   // Lets more processes import. NOT_FOUND, or RESOURCE_EXHAUSTED beyond kMaxPids.
   Result<void> allow(std::uint64_t id, const std::int32_t* pids, std::size_t count);
@@ -70,7 +71,7 @@ class Ledger {
   Ledger(Books* books, Fd file, Fd name);
   static Result<Ledger*> join();
 
-  void sweep();  // forgets dead processes; called with the books locked
+  void sweep();  // removes ended processes; called with the ledger locked
   std::uint64_t sum(int device) const;
   Result<int> own_slot();
   ExportRecord* find(std::uint64_t id);

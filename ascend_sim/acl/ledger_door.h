@@ -1,4 +1,4 @@
-// How processes of one user find the memfd that holds the machine's books, without a file that could outlive them.
+// How processes of one user find the memfd of the machine's ledger, without a file that could remain after them.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace onesided::sim {
 
 inline constexpr const char* kLedgerFileName = "onesided_sim_ledger";
 
-// Held while a process looks for the books or founds them: one at a time. Gone with the process that held it.
-// TIMEOUT when somebody holds it for five seconds.
+// A lock held while a process looks for the ledger or creates it; released by the kernel when the process ends. TIMEOUT
+// if another process holds it for five seconds.
 Result<Fd> lock_ledger_door(const std::string& machine);
 
-// The books of every living process of this user and simulated machine that has them open; opened anew, in no order.
+// The ledgers that running processes of this user and simulated machine have open; newly opened, in no order.
 Result<std::vector<Fd>> open_living_ledgers(const std::string& machine);
 
-// Tells others where this process keeps the books (`ledger_fd`), until the returned socket is closed.
+// Announces this process's descriptor of the ledger (`ledger_fd`) until the returned socket is closed.
 Result<Fd> announce_ledger(const std::string& machine, int ledger_fd);
 
 }  // namespace onesided::sim

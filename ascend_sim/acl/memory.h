@@ -1,5 +1,5 @@
-// Every address a program can hold is known here: what memory it is, whose device, how much, which file is behind
-// it. Copies check their ranges against it, exports find their file in it, and a wild pointer is an error with words.
+// The table of all addresses that the runtime has given to the program: kind of memory, device, length, file. Copies
+// check their ranges against it, exports find their file in it, and an unknown pointer is an error with a message.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace onesided::sim {
 
-// A memfd and what it costs. Shared by its allocation, its mappings and the work queued on them; the memory goes back
-// to the system, and the bytes to the device, when the last of them lets go. Never shrunk while it lives.
+// A memfd and its charge. Shared by its allocation, its mappings and the work queued on them; the memory and the
+// device's bytes are freed with the last reference. Never shrunk while it exists.
 class Backing {
  public:
-  // physical_device -1: host memory or somebody else's, charged to no device.
+  // physical_device -1: host memory or another process's memory, charged to no device.
   Backing(Fd file, std::uint64_t nbytes, int physical_device);
   ~Backing();
   Backing(const Backing&) = delete;

@@ -37,9 +37,9 @@ std::uint64_t page_bytes_of(std::uint32_t policy, std::uint64_t nbytes) {
   return 0;
 }
 
-// What lies behind an allocation: aclrtMalloc documents 32 bytes more than were asked, readable for kernels that run
-// past a tensor's end (none in pages of 1 GiB); aclrtMallocAlign32 documents none. A page of nobody's memory stands for
-// the 32 bytes.
+// The memory behind an allocation: aclrtMalloc documents 32 bytes more than requested, readable for kernels that read
+// past a tensor's end (none in pages of 1 GiB); aclrtMallocAlign32 documents none. An uncharged page provides the 32
+// bytes.
 enum class Tail { kNone, kReadable };
 
 // A mapping of `backing` at a fresh address. Memory in normal pages never starts at a multiple of 2 MiB, so that a

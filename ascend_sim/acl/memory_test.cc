@@ -146,7 +146,7 @@ TEST_F(Memory, CopiesCheckKindsAndRanges) {
   EXPECT_EQ(aclrtMemcpy(back.data(), back.size(), device, 4 * kMiB, 2), kAclOk);
   EXPECT_EQ(back, host);
   EXPECT_EQ(aclrtMemcpy(back.data(), back.size(), device, 4 * kMiB, 1), kRtParamInvalid) << "wrong way round";
-  EXPECT_EQ(aclrtMemcpy(back.data(), 10, device, 11, 2), kRtParamInvalid) << "no room";
+  EXPECT_EQ(aclrtMemcpy(back.data(), 10, device, 11, 2), kRtParamInvalid) << "no capacity";
   EXPECT_EQ(aclrtMemcpy(back.data(), back.size(), static_cast<char*>(device) + 1, 4 * kMiB, 2), kRtParamInvalid);
   EXPECT_THAT(aclGetRecentErrMsg(), testing::HasSubstr("beyond"));
   EXPECT_EQ(aclrtMemcpy(back.data(), back.size(), device, 1, 99), kRtParamInvalid);
@@ -164,20 +164,20 @@ TEST_F(Memory, BatchesMoveAllOrNothing) {
   char source[2][8] = {"first", "second"};
   void* to[2] = {device, static_cast<char*>(device) + 100};
   void* from[2] = {source[0], source[1]};
-  std::size_t room[2] = {8, 8};
+  std::size_t capacity[2] = {8, 8};
   std::size_t nbytes[2] = {8, 8};
   MemcpyBatchAttr attribute{{0, MemLocationType::kDevice}, {0, MemLocationType::kHost}, {}};
   std::size_t starts[1] = {0};
   std::size_t failed = 5;
-  ASSERT_EQ(aclrtMemcpyBatch(to, room, from, nbytes, 2, &attribute, starts, 1, &failed), kAclOk);
+  ASSERT_EQ(aclrtMemcpyBatch(to, capacity, from, nbytes, 2, &attribute, starts, 1, &failed), kAclOk);
   EXPECT_EQ(failed, SIZE_MAX);
   EXPECT_STREQ(static_cast<char*>(device) + 100, "second");
   to[1] = source[0];
   std::strcpy(source[0], "other");
-  EXPECT_EQ(aclrtMemcpyBatch(to, room, from, nbytes, 2, &attribute, starts, 1, &failed), kRtParamInvalid);
+  EXPECT_EQ(aclrtMemcpyBatch(to, capacity, from, nbytes, 2, &attribute, starts, 1, &failed), kRtParamInvalid);
   EXPECT_EQ(failed, 1u);
   EXPECT_STREQ(static_cast<char*>(device), "first") << "nothing moved";
-  EXPECT_EQ(aclrtMemcpyBatch(to, room, from, nbytes, 0, &attribute, starts, 1, &failed), kRtParamInvalid);
+  EXPECT_EQ(aclrtMemcpyBatch(to, capacity, from, nbytes, 0, &attribute, starts, 1, &failed), kRtParamInvalid);
   EXPECT_EQ(aclrtFree(device), kAclOk);
 }
 

@@ -55,8 +55,8 @@ AclError make_operand(const char* name, const void* desc_handle, const void* buf
   return kAclOk;
 }
 
-// torch_npu's own queue runs operators on a thread that it names "acl_thread"; nobody waits for what fails there, and
-// it drops what comes behind. Unless the device stops, later results would be silently wrong.
+// torch_npu's own queue runs operators on a thread that it names "acl_thread"; no caller gets an error from there, and
+// the queue drops later work. If the device did not stop, later results would be silently wrong.
 bool on_torch_queue_thread() {
   char name[16] = {};
   return ::pthread_getname_np(::pthread_self(), name, sizeof(name)) == 0 && std::strcmp(name, "acl_thread") == 0;

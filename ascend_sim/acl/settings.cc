@@ -93,11 +93,11 @@ ONESIDED_SIM_EXPORT std::size_t aclGetCompileoptSize(std::int32_t option) {
   return settings<std::string, kCompile>().get(option).size() + 1;
 }
 
-ONESIDED_SIM_EXPORT AclError aclGetCompileopt(std::int32_t option, char* value, std::size_t room) {
+ONESIDED_SIM_EXPORT AclError aclGetCompileopt(std::int32_t option, char* value, std::size_t capacity) {
   return api("aclGetCompileopt", [&] {
     const std::string text = settings<std::string, kCompile>().get(option);
-    if (!value || room <= text.size())
-      return fail(kAclInvalidParam, "aclGetCompileopt: room for {} bytes needed", text.size() + 1);
+    if (!value || capacity <= text.size())
+      return fail(kAclInvalidParam, "aclGetCompileopt: a buffer of {} bytes needed", text.size() + 1);
     std::memcpy(value, text.c_str(), text.size() + 1);
     return kAclOk;
   });

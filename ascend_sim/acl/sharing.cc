@@ -74,7 +74,7 @@ Sharing& sharing() {
   return *instance;
 }
 
-AclError Sharing::export_range(void* address, std::uint64_t nbytes, char* key, std::size_t room, bool any_process) {
+AclError Sharing::export_range(void* address, std::uint64_t nbytes, char* key, std::size_t capacity, bool any_process) {
   constexpr const char* kName = "aclrtIpcMemGetExportKey";
   const MappingPtr mapping = runtime().memory.find(address);
   if (!key || !mapping || !mapping->on_device() || !mapping->backing || nbytes == 0) {
@@ -97,9 +97,9 @@ AclError Sharing::export_range(void* address, std::uint64_t nbytes, char* key, s
   const auto id = (*ledger)->publish(record);
   if (!id.ok()) return fail(kRtResourceAlloc, "{}: {}", kName, id.error().text());
   const std::string text = key_of(*id);
-  if (text.size() + 1 > room) {
+  if (text.size() + 1 > capacity) {
     (*ledger)->withdraw(*id);
-    return fail(kRtParamInvalid, "{}: a key needs room for {} bytes, not {}", kName, text.size() + 1, room);
+    return fail(kRtParamInvalid, "{}: a key needs a buffer of {} bytes, not {}", kName, text.size() + 1, capacity);
   }
   std::memcpy(key, text.c_str(), text.size() + 1);
   MutexLock lock(mutex_);

@@ -1,5 +1,5 @@
-// One process's device memory in another: keys (IPC) and shareable handles (virtual memory). The books of who
-// offers what are on the machine's ledger; the memory itself is the owner's memfd, opened through /proc.
+// Sharing of device memory between processes: keys (IPC) and shareable handles (virtual memory). The exports are
+// recorded in the machine's ledger; the memory itself is the owner's memfd, opened through /proc.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace onesided::sim {
 
 // "onesided-sim-<16 hex digits>": an IPC key of the simulator.
 std::string key_of(std::uint64_t id);
-// 0 for text that is no key.
+// 0 for text that is not a key.
 std::uint64_t id_of(const char* key);
 
 // Exports and imports of this process. Internally synchronized.
 class Sharing {
  public:
-  // Start and length must be multiples of 2 MiB, as the driver demands; the key goes to `key` (room bytes).
-  AclError export_range(void* address, std::uint64_t nbytes, char* key, std::size_t room, bool any_process);
+  // Start and length must be multiples of 2 MiB, as the driver requires; the key is written to `key` (capacity bytes).
+  AclError export_range(void* address, std::uint64_t nbytes, char* key, std::size_t capacity, bool any_process);
   AclError export_piece(void* handle, bool any_process, std::uint64_t* id);
   AclError allow(const char* function, std::uint64_t id, const std::int32_t* pids, std::size_t count);
   AclError import_range(const char* key, void** address);

@@ -22,11 +22,11 @@ bool known_type(std::int32_t type) { return type == kNumberHandle || type == kFa
 
 using namespace onesided::sim;  // NOLINT: this file is the C face of the namespace
 
-ONESIDED_SIM_EXPORT AclError aclrtIpcMemGetExportKey(void* address, std::size_t nbytes, char* key, std::size_t room,
+ONESIDED_SIM_EXPORT AclError aclrtIpcMemGetExportKey(void* address, std::size_t nbytes, char* key, std::size_t capacity,
                                                      std::uint64_t flags) {
   return api("aclrtIpcMemGetExportKey", [&] {
     ApiCall::note("address={} nbytes={}", address, nbytes);
-    return sharing().export_range(address, nbytes, key, room, flags & kAnyProcess);
+    return sharing().export_range(address, nbytes, key, capacity, flags & kAnyProcess);
   });
 }
 

@@ -42,7 +42,7 @@ void Stream::run() {
     lock.unlock();
     faults().delay_work();
     if (const AclError code = work()) device_.poison(code, take_recent_error());
-    work = nullptr;  // lets go of memory before anybody hears that the work is done
+    work = nullptr;  // releases memory before the end of the work is reported
     lock.lock();
     ++finished_;
     progressed_.notify_all();

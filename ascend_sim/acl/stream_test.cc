@@ -162,7 +162,7 @@ TEST_F(Streams, AbortDropsWhatHasNotBegunAndFreesItsWaiters) {
   EXPECT_EQ(ran, 0);
 }
 
-// T0: s2 waits for a mark on s1, which is held | T1: s2 is destroyed by force -> its wait ends, nobody hangs.
+// T0: s2 waits for a mark on s1, which is held | T1: s2 is destroyed by force -> its wait ends, no thread hangs.
 TEST_F(Streams, AForcedEndDoesNotWaitForAMarkThatNeverComes) {
   void* held = stream();
   void* waiting = nullptr;

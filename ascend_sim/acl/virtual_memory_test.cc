@@ -118,7 +118,7 @@ TEST_F(Virtual, ExportAsksForWholeHugePages) {
   EXPECT_EQ(aclrtIpcMemGetExportKey(huge, kMiB, key, sizeof(key), 0), kRtDriverInternal);
   EXPECT_EQ(aclrtIpcMemGetExportKey(static_cast<char*>(huge) + kMiB, 2 * kMiB, key, sizeof(key), 0), kRtDriverInternal);
   EXPECT_EQ(aclrtIpcMemGetExportKey(huge, 6 * kMiB, key, sizeof(key), 0), kRtParamInvalid) << "beyond the allocation";
-  EXPECT_EQ(aclrtIpcMemGetExportKey(huge, 2 * kMiB, key, 5, 0), kRtParamInvalid) << "no room for a key";
+  EXPECT_EQ(aclrtIpcMemGetExportKey(huge, 2 * kMiB, key, 5, 0), kRtParamInvalid) << "no capacity for a key";
   ASSERT_EQ(aclrtIpcMemGetExportKey(static_cast<char*>(huge) + 2 * kMiB, 2 * kMiB, key, sizeof(key), 0), kAclOk);
   void* imported = nullptr;
   ASSERT_EQ(aclrtIpcMemImportByKey(&imported, key, 0), kAclOk);

@@ -210,7 +210,7 @@ class Running {
     return {begin, std::min(begin + share, request_.reduced_bytes) - begin};
   }
 
-  // Each rank reduces its slice from everybody's source into its result, and gathers the other slices from the results.
+  // Each rank reduces its slice from all ranks' sources into its result, and gathers the other slices from the results.
   // A rank's source may be its result: slice s of it is read by rank s only, and overwritten here only with what rank s
   // has reduced since.
   Result<void> all_reduce() {

@@ -72,7 +72,7 @@ struct PageHead {
   std::atomic<std::uint32_t> state;      // PageState
   std::atomic<std::int32_t> failure;     // Code; not 0: the rank has given up
   std::atomic<std::uint64_t> published;  // number of its latest operation
-  std::atomic<std::uint64_t> finished;   // number of the latest operation for which it reads nobody's data any more
+  std::atomic<std::uint64_t> finished;  // number of the latest operation for which it no longer reads other ranks' data
 };
 
 // Two of them, used in turn: a rank publishes operation n once all others have finished n - 2.

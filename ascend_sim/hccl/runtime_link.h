@@ -39,7 +39,7 @@ class StreamWork {
  public:
   virtual ~StreamWork() = default;
   virtual Result<void> run(const StopProbe& stop) = 0;
-  // No stream took it: it is destroyed and nobody waits for it.
+  // No stream accepted it: it is destroyed and not waited for.
   virtual void refused() {}
 };
 // Queues the work; false: the stream is unusable, the reason is the thread's recent error.

@@ -46,7 +46,7 @@ class Switchboard {
   Mutex mutex_;
   CondVar delivered_;
   std::map<std::string, std::shared_ptr<Handler>> handlers_ ONESIDED_GUARDED_BY(mutex_);
-  std::deque<Notification> early_ ONESIDED_GUARDED_BY(mutex_);  // nobody listens yet
+  std::deque<Notification> early_ ONESIDED_GUARDED_BY(mutex_);  // no listener yet
   std::string in_delivery_ ONESIDED_GUARDED_BY(mutex_);
   std::thread thread_;
 };

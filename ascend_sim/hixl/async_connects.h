@@ -66,7 +66,7 @@ class AsyncConnects {
   mutable Mutex mutex_;
   CondVar wake_;
   std::map<std::string, Remote> remotes_ ONESIDED_GUARDED_BY(mutex_);
-  std::deque<std::string> ready_ ONESIDED_GUARDED_BY(mutex_);  // remotes with work and nobody at it, oldest first
+  std::deque<std::string> ready_ ONESIDED_GUARDED_BY(mutex_);  // remotes with queued work and no thread, oldest first
   std::uint32_t waiting_ ONESIDED_GUARDED_BY(mutex_) = 0;
   bool stopped_ ONESIDED_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;  // set by the constructor, joined by the first stop()

@@ -22,7 +22,7 @@ class Gate {
     changed_.wait(lock, [&] { return open_ || let_.erase(remote) > 0; });
     --running_;
     changed_.notify_all();
-    return remote == "bad" ? Result<void>(Error(Status::kFailed, "nobody listens")) : Result<void>();
+    return remote == "bad" ? Result<void>(Error(Status::kFailed, "no engine listens")) : Result<void>();
   }
   void let(const std::string& remote) {
     std::lock_guard lock(mutex_);

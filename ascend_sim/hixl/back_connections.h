@@ -38,7 +38,7 @@ class BackConnections {
     bool busy = false;          // a thread is connecting or disconnecting
     Clock::time_point last_used;
   };
-  // Waits until nobody is at the remote and makes this thread the one who is.
+  // Blocks until no other thread works on the remote, then reserves it for this thread.
   Remote& enter(MutexLock& lock, const std::string& name) ONESIDED_REQUIRES(mutex_);
   void leave(const std::string& name) ONESIDED_REQUIRES(mutex_);
 

@@ -150,7 +150,7 @@ void Conversations::answer_questions() {
       questions_.pop_front();
     }
     const std::string& asker = reply_to(question);
-    // The asker may be gone by now, or answered by its own deadline: nobody is left to tell.
+    // The requester may have disconnected, or its deadline may have passed: then no answer is needed.
     if (!connections_.acquire(asker, Deadline::after_ms(kAnswerMs))) continue;
     const Control answer = answer_(question);
     if (const auto sent = engine_.send_notify(asker, kControlName, encode(answer), kAnswerMs); !sent)

@@ -38,7 +38,7 @@ class Conversations {
 
   // Ends all waiting, joins all threads. The engine must have been closed before. Idempotent.
   void stop();
-  // The first half of stop(): nobody waits for an answer any more.
+  // The first half of stop(): ends all waits for answers.
   void refuse();
 
  private:

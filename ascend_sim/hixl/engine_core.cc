@@ -17,7 +17,7 @@ constexpr std::size_t kMaxNotify = 1024;       // the vendor's limit for name an
 constexpr std::int64_t kAutoConnectMs = 5000;  // for asynchronous transfers, which have no timeout of their own
 
 // "ip:port" with a port above 0 listens there; without one, or at 0 or below, the vendor's engine does not listen. Ours
-// always does, so it takes a port that nobody is told.
+// always does, so it uses a port that is not announced.
 std::string listening_address(const std::string& local_engine) {
   const auto colon = local_engine.rfind(':');
   const bool bare_v6 = local_engine.find(':') != colon && !local_engine.starts_with('[');
@@ -113,7 +113,7 @@ Result<void> EngineCore::connect_until(const std::string& remote, Deadline deadl
 Result<void> EngineCore::connect_alone(const std::string& remote, Deadline deadline) {
   ONESIDED_TRY(memory_.check_shareable());
   const auto opened = connections_.open(remote, deadline);
-  // "Nobody listens" has no code of its own in the vendor's API.
+  // The vendor's API has no separate code for "no listener".
   if (!opened)
     return opened.status() == Status::kNotConnected ? with_status(Status::kFailed, opened.error()) : opened.error();
   if (!*opened) return Error(Status::kAlreadyConnected, fmt::format("already connected to {}", remote));

@@ -22,8 +22,8 @@ class RegisteredMemory {
   // Rules: MemoryTable::add. Device memory that our engine refuses as misaligned is accepted here and refused at
   // connect. Anything else that our engine refuses is refused with its error.
   Result<MemoryTable::Handle> add(const Segment& segment);
-  // An unknown handle is no error. BUSY: a living peer still moves bytes; the memory is refused to everybody, but must
-  // not be freed yet.
+  // An unknown handle is not an error. BUSY: a running peer still moves bytes; the memory accepts no new transfers, but
+  // must not be freed yet.
   Result<void> remove(MemoryTable::Handle handle);
   // Asks the driver about all device memory registered and not yet asked about. FAILED, with the driver's answer.
   Result<void> check_shareable();

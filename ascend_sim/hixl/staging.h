@@ -23,7 +23,7 @@ class StagingBuffers {
  public:
   StagingBuffers(Engine& engine, std::uint32_t count, std::uint64_t nbytes)
       : engine_(engine), count_(count), nbytes_(nbytes) {}
-  // Nobody uses a buffer any more; the engine is closed.
+  // Must be called when no buffer is in use; the engine is closed.
   ~StagingBuffers();
 
   // The address of a buffer that is now the caller's. Waits for one. TIMEOUT, RESOURCE_EXHAUSTED.

@@ -9,7 +9,7 @@
 //   Deregister   Counts down; an unknown handle: SUCCESS.
 //   Connect      Asks the driver to export all registered device memory of both sides: what it refuses makes Connect
 //                answer FAILED (503900), the driver's words in aclGetRecentErrMsg. Second time: ALREADY_CONNECTED.
-//                Nobody listens: FAILED at once. Memory that the remote registers later cannot be reached until the
+// No listener: FAILED at once. Memory that the remote registers later cannot be reached until the
 //                next Connect (with AutoConnect the engine does that by itself).
 //   Transfer     Not connected: NOT_CONNECTED (with AutoConnect: connects). Empty list, null, length 0, timeout <= 0,
 //                or a range that is not registered: PARAM_INVALID; with a BufferPool on both sides unregistered host

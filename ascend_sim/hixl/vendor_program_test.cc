@@ -62,7 +62,7 @@ class VendorProgram : public testing::Test {
   static constexpr auto kRead = static_cast<typename Names::Op>(0);
   static constexpr auto kWrite = static_cast<typename Names::Op>(1);
 
-  // Listens on a port that nobody uses: the API has no "choose one".
+  // Listens on an unused port, because the API cannot choose one.
   static std::string start(Engine& engine, const Options& options) {
     static std::atomic<int> next{21'000 + (::getpid() * 37) % 20'000};
     for (int attempt = 0; attempt < 200; ++attempt) {
@@ -355,7 +355,8 @@ TYPED_TEST(VendorProgram, MisalignedDeviceMemoryIsRefusedAtConnectInTheDriversWo
   for (const auto& [start, nbytes] : {std::pair<std::size_t, std::size_t>{512, kPage}, {kPage, kPage - 512}}) {
     for (typename TypeParam::Engine* side : {&client, &owner}) {
       void* handle = nullptr;
-      EXPECT_EQ(this->add(*side, memory + start, nbytes, this->kDevice, &handle), kSuccess) << "nobody is asked yet";
+      EXPECT_EQ(this->add(*side, memory + start, nbytes, this->kDevice, &handle), kSuccess)
+          << "the driver does not check yet";
       (void)npu.words();
       EXPECT_EQ(client.Connect(remote.c_str(), kMs), kFailed);
       if (side == &client) {

@@ -31,7 +31,7 @@ const std::map<std::string_view, Prepare>& table() {
   return *operators;
 }
 
-// Every tensor's dimensions must be sane and its bytes must be there, before anybody computes with them.
+// Checked before the computation: every tensor's dimensions must be valid and its bytes must exist.
 Result<void> check_operand(const Operand& operand, const char* what, std::size_t index) {
   const std::size_t element = element_bytes(operand.type);
   if (element == 0) {

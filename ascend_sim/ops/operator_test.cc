@@ -49,7 +49,7 @@ Tensor shape(const Dims& values) {
 
 Tensor scalar(std::int64_t value) { return tensor(DataType::kInt64, {}, std::vector<std::int64_t>{value}); }
 
-Tensor room(DataType type, Dims dims) {
+Tensor uninitialized(DataType type, Dims dims) {
   std::int64_t count = 1;
   for (const auto dim : dims) count *= dim;
   return Tensor{type, std::move(dims), std::vector<std::byte>(static_cast<std::size_t>(count) * element_bytes(type))};
@@ -65,7 +65,7 @@ Status run(const char* name, std::vector<Tensor*> inputs, Tensor& output, const 
 }
 
 TEST(Operators, UnknownNamesAreNamed) {
-  Tensor out = room(DataType::kInt32, {1});
+  Tensor out = uninitialized(DataType::kInt32, {1});
   EXPECT_EQ(run("Conv9D", {}, out), Status::kNotFound);
   const auto refused = prepare_operator(OperatorCall{"Conv9D", {}, {}, nullptr});
   EXPECT_NE(refused.error().text().find("Conv9D"), std::string::npos);
@@ -73,17 +73,17 @@ TEST(Operators, UnknownNamesAreNamed) {
 
 TEST(Operators, TransposeAndSliceAndBroadcast) {
   Tensor in = numbers({2, 3});
-  Tensor out = room(DataType::kInt32, {3, 2});
+  Tensor out = uninitialized(DataType::kInt32, {3, 2});
   Tensor permutation = shape({1, 0});
   ASSERT_EQ(run("Transpose", {&in, &permutation}, out), Status::kSuccess);
   EXPECT_EQ(out.values<int>(), (std::vector<int>{0, 3, 1, 4, 2, 5}));
   Tensor begin = shape({0, 1});
   Tensor size = shape({2, -1});
-  Tensor sliced = room(DataType::kInt32, {2, 2});
+  Tensor sliced = uninitialized(DataType::kInt32, {2, 2});
   ASSERT_EQ(run("Slice", {&in, &begin, &size}, sliced), Status::kSuccess);
   EXPECT_EQ(sliced.values<int>(), (std::vector<int>{1, 2, 4, 5}));
   Tensor row = numbers({1, 3});
-  Tensor wide = room(DataType::kInt32, {2, 2, 3});
+  Tensor wide = uninitialized(DataType::kInt32, {2, 2, 3});
   Tensor target = shape({2, 2, 3});
   ASSERT_EQ(run("BroadcastTo", {&row, &target}, wide), Status::kSuccess);
   EXPECT_EQ(wide.values<int>(), (std::vector<int>{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}));
@@ -94,10 +94,10 @@ TEST(Operators, StridedViewsReadAndWrite) {
   Tensor size = shape({2, 2});
   Tensor strides = shape({8, 2});
   Tensor offset = scalar(1);
-  Tensor out = room(DataType::kInt32, {2, 2});
+  Tensor out = uninitialized(DataType::kInt32, {2, 2});
   ASSERT_EQ(run("AsStrided", {&in, &size, &strides, &offset}, out), Status::kSuccess);
   EXPECT_EQ(out.values<int>(), (std::vector<int>{1, 3, 9, 11}));
-  Tensor target = room(DataType::kInt32, {4, 4});
+  Tensor target = uninitialized(DataType::kInt32, {4, 4});
   Tensor source_strides = shape({2, 1});
   Tensor zero = scalar(0);
   ASSERT_EQ(run("ViewCopy", {&target, &size, &strides, &offset, &out, &size, &source_strides, &zero}, target),
@@ -114,21 +114,21 @@ TEST(Operators, StridedViewsReadAndWrite) {
 TEST(Operators, FillAndJoin) {
   Tensor dims = shape({3});
   Tensor value = tensor(DataType::kBfloat16, {}, std::vector<std::uint16_t>{0x4040});
-  Tensor out = room(DataType::kBfloat16, {3});
+  Tensor out = uninitialized(DataType::kBfloat16, {3});
   ASSERT_EQ(run("Fill", {&dims, &value}, out), Status::kSuccess);
   EXPECT_EQ(out.values<std::uint16_t>(), (std::vector<std::uint16_t>{0x4040, 0x4040, 0x4040}));
-  Tensor ones = room(DataType::kFloat16, {2});
+  Tensor ones = uninitialized(DataType::kFloat16, {2});
   ASSERT_EQ(run("OnesLike", {&ones}, ones), Status::kSuccess);
   EXPECT_EQ(ones.values<std::uint16_t>()[1], 0x3c00);
   Tensor a = numbers({2, 1});
   Tensor b = numbers({2, 2});
-  Tensor joined = room(DataType::kInt32, {2, 3});
+  Tensor joined = uninitialized(DataType::kInt32, {2, 3});
   Attributes attributes;
   attributes.integers["concat_dim"] = -1;
   ASSERT_EQ(run("ConcatD", {&a, &b}, joined, &attributes), Status::kSuccess);
   EXPECT_EQ(joined.values<int>(), (std::vector<int>{0, 0, 1, 1, 2, 3}));
   Tensor c = numbers({2});
-  Tensor packed = room(DataType::kInt32, {2, 2});
+  Tensor packed = uninitialized(DataType::kInt32, {2, 2});
   attributes.integers["axis"] = 1;
   ASSERT_EQ(run("Pack", {&c, &c}, packed, &attributes), Status::kSuccess);
   EXPECT_EQ(packed.values<int>(), (std::vector<int>{0, 0, 1, 1}));
@@ -136,20 +136,20 @@ TEST(Operators, FillAndJoin) {
 
 TEST(Operators, EmptyTensorsAreFine) {
   Tensor in = numbers({0, 3});
-  Tensor out = room(DataType::kInt32, {3, 0});
+  Tensor out = uninitialized(DataType::kInt32, {3, 0});
   Tensor permutation = shape({1, 0});
   EXPECT_EQ(run("Transpose", {&in, &permutation}, out), Status::kSuccess);
   Tensor size = shape({0, 4});
   Tensor strides = shape({1000, 1000});
   Tensor offset = scalar(1000);
-  Tensor none = room(DataType::kInt32, {0, 4});
+  Tensor none = uninitialized(DataType::kInt32, {0, 4});
   EXPECT_EQ(run("AsStrided", {&in, &size, &strides, &offset}, none), Status::kSuccess);
 }
 
 // Whatever a caller asks, memory that is not the tensors' is not touched.
 TEST(Operators, RefuseWhatDoesNotFit) {
   Tensor in = numbers({4});
-  Tensor out = room(DataType::kInt32, {4});
+  Tensor out = uninitialized(DataType::kInt32, {4});
   const auto as_strided = [&](Dims sizes, Dims steps, std::int64_t start) {
     Tensor size = shape(sizes);
     Tensor strides = shape(steps);
@@ -172,7 +172,7 @@ TEST(Operators, RefuseWhatDoesNotFit) {
   Tensor lying = numbers({2});
   lying.dims = {1000};
   EXPECT_EQ(run("Identity", {&lying}, out), Status::kParamInvalid) << "a buffer shorter than its shape";
-  Tensor half = room(DataType::kFloat16, {4});
+  Tensor half = uninitialized(DataType::kFloat16, {4});
   EXPECT_EQ(run("Identity", {&in}, half), Status::kParamInvalid) << "another type";
 }
 
@@ -238,17 +238,17 @@ TEST(Cast, BfloatRoundsToEven) {
 
 TEST(Cast, NumbersKeepTheirMeaning) {
   Tensor in = tensor(DataType::kFloat, {5}, std::vector<float>{-1.9f, 0.0f, 0.5f, 300.0f, std::nanf("")});
-  Tensor bytes = room(DataType::kUint8, {5});
+  Tensor bytes = uninitialized(DataType::kUint8, {5});
   ASSERT_EQ(run("Cast", {&in}, bytes), Status::kSuccess);
   EXPECT_EQ(bytes.values<std::uint8_t>(), (std::vector<std::uint8_t>{255, 0, 0, 44, 0}));
-  Tensor truth = room(DataType::kBool, {5});
+  Tensor truth = uninitialized(DataType::kBool, {5});
   ASSERT_EQ(run("Cast", {&in}, truth), Status::kSuccess);
   EXPECT_EQ(truth.values<std::uint8_t>(), (std::vector<std::uint8_t>{1, 0, 1, 1, 1}));
   Tensor wide = tensor(DataType::kInt64, {2}, std::vector<std::int64_t>{1ll << 40, -1});
-  Tensor narrow = room(DataType::kInt32, {2});
+  Tensor narrow = uninitialized(DataType::kInt32, {2});
   ASSERT_EQ(run("Cast", {&wide}, narrow), Status::kSuccess);
   EXPECT_EQ(narrow.values<int>(), (std::vector<int>{0, -1}));
-  Tensor fp8 = room(DataType::kFloat8E5m2, {5});
+  Tensor fp8 = uninitialized(DataType::kFloat8E5m2, {5});
   EXPECT_EQ(run("Cast", {&in}, fp8), Status::kParamInvalid) << "named, not guessed";
 }
 

@@ -357,12 +357,12 @@ int run(int argc, char** argv) {
     if (std::strcmp(argv[i], "--buffer-mib") == 0) buffer = std::strtoull(argv[i + 1], nullptr, 10) * kMiB;
     if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
   }
-  int introduction[2], farewell[2];
-  if (::pipe(introduction) != 0 || ::pipe(farewell) != 0) return 1;
+  int introduction[2], ending[2];
+  if (::pipe(introduction) != 0 || ::pipe(ending) != 0) return 1;
   const pid_t child = ::fork();
   if (child == 0) {
-    ::close(farewell[1]);
-    run_owner(introduction[1], farewell[0], buffer);
+    ::close(ending[1]);
+    run_owner(introduction[1], ending[0], buffer);
   }
   ::close(introduction[1]);
   Introduction owner;
@@ -375,7 +375,7 @@ int run(int argc, char** argv) {
       if (count * 64 * kKiB <= buffer) reader.measure({64 * kKiB, count}, rounds + 2);
     reader.measure_extras();
   }
-  ::close(farewell[1]);
+  ::close(ending[1]);
   int status = 0;
   ::waitpid(child, &status, 0);
   return 0;

@@ -100,7 +100,7 @@ def run(rollouts: int, updates: int, width: int, device: str) -> None:
     version = 0
     while version < updates:
         version = ray.get(trainer.train.remote(1))
-        # Nobody generates with weights that are older than this.
+        # No actor generates with weights older than this.
         while min(ray.get([reader.at.remote() for reader in readers])) < version - MOST_BEHIND:
             pass
     for number, outcome in enumerate(ray.get(following)):

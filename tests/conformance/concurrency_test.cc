@@ -139,7 +139,7 @@ TEST_P(Concurrency, FailuresLeaveNothingBehind) {
       ASSERT_OK(
           begin(Op::kRead, {{mine->address(), theirs->address(), theirs->size()}})->wait(Deadline::after_ms(kTestMs)));
     } else {
-      // Each into bytes of its own: those that nobody waits for are under way at once.
+      // Each has separate target bytes, because transfers that are not waited for run concurrently.
       const auto transfer = begin(Op::kRead, {{slots->address() + i * kSmall, theirs->address(), kSmall}});
       if (i % 3 == 0)
         ASSERT_OK(transfer->wait(Deadline::after_ms(kTestMs)));

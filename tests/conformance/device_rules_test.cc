@@ -1,5 +1,5 @@
 // Device memory that the host cannot touch, devices with an alignment rule, memory put together from chunks: the
-// same verbs, over devices that count and fail as told.
+// same operations, over devices that count calls and fail on demand.
 #include <sys/mman.h>
 #include <unistd.h>
 

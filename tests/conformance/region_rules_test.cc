@@ -1,4 +1,4 @@
-// Rules 1, 2 and 4: memory that is gone is never read, and nobody writes into memory that its owner took back.
+// Rules 1, 2 and 4: freed memory is never read, and no peer writes into memory that its owner has deregistered.
 #include <sys/mman.h>
 
 #include <atomic>

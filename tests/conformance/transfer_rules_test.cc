@@ -55,7 +55,7 @@ TEST_P(TransferRules, OneByteOutOfRangeMovesNothing) {
       {"starts one byte before", base + kMiB - 1, kMiB, mine->address()},
       {"covers two adjacent regions", base + kMiB + 1, kMiB, mine->address()},
       {"remote wholly unregistered", base, 16, mine->address()},
-      {"remote belongs to nobody", stranger->address(), 16, mine->address()},
+      {"remote is not registered", stranger->address(), 16, mine->address()},
       {"local unregistered", base + kMiB, 16, stranger->address()},
       {"local ends one byte past", base + kMiB, kMiB, mine->address() + 2 * kMiB + 1},
       {"remote wraps", ~0ULL - 7, 16, mine->address()},

@@ -1,5 +1,5 @@
-"""An oracle nobody here wrote. Ray's own tests of Ray Direct Transport run with this transport in the place of NIXL,
-GLOO, NCCL, CUDA IPC and a transport of a user's: same objects, same aborts, same garbage collection, on host tensors.
+"""An external oracle. Ray's own tests of Ray Direct Transport run with this transport in the place of NIXL, GLOO, NCCL,
+CUDA IPC and a transport of a user's: same objects, same aborts, same garbage collection, on host tensors.
 
     python tests/fidelity/ray_rdt_suite.py PATH_OF_A_RAY_CHECKOUT [pytest arguments]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""An oracle nobody here wrote. torch_npu's own tests of its allocator, streams, events and memory run on the
-simulated runtime; the counts say how true the simulation is. Nothing of torch_npu is kept in this project: give the path
-of a checkout of https://github.com/Ascend/pytorch.
+"""An external oracle. torch_npu's own tests of its allocator, streams, events and memory run on the simulated runtime;
+the counts say how true the simulation is. Nothing of torch_npu is kept in this project: give the path of a checkout of
+https://github.com/Ascend/pytorch.
 
     tests/fidelity/torch_npu_suite.py CHECKOUT [--preload MODULE_OR_CODE] [--only NAME ...] [--json FILE]
 

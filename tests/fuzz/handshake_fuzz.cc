@@ -1,5 +1,5 @@
-// The first thing anybody on the network can say. Each message has one spelling, and nobody gets in over TCP
-// without the secret, whatever he says.
+// Fuzzes the first messages that any host on the network can send. Each message has one encoding, and no peer connects
+// over TCP without the secret, whatever he says.
 #include <algorithm>
 
 #include "fuzz_target.h"

@@ -18,7 +18,7 @@ NBYTES = 4096
 
 
 def member(number: int, transports: str, start: int) -> None:
-    os.read(start, 1)  # all at once: the other end is closed for everybody
+    os.read(start, 1)  # all start at the same time: the other end is closed for all of them
     engine = onesided.Engine("127.0.0.1:0", {"transports": transports})
     data = np.full(NBYTES, number, np.uint8)
     engine.register_mem(data.ctypes.data, NBYTES)

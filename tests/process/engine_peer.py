@@ -55,8 +55,8 @@ def main() -> None:
         elif command == "peek":
             offset, count = arguments
             answer(data=data[offset : offset + count].tolist())
-        elif command == "guests":
-            answer(guests=engine.stats()["connected_to_us"])
+        elif command == "inbound_peers":
+            answer(inbound_peers=engine.stats()["connected_to_us"])
         elif command == "read":
             remote, remote_address, count = arguments
             engine.transfer_sync(remote, "READ", [(address, remote_address, count)], timeout_ms=10_000)

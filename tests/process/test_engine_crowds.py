@@ -55,7 +55,7 @@ def test_a_taken_port_is_refused_and_the_next_port_is_nobodys_business():
         assert outcome_of(onesided.Engine, first.id) == Status.ADDR_IN_USE
         with onesided.Engine("127.0.0.1:0") as second:
             host, port = first.id.rsplit(":", 1)
-            # The port beside the first one's belongs to somebody else, whoever it is.
+            # The port next to the first one's belongs to another program.
             with contextlib.suppress(OSError), socket.create_server((host, int(port) + 1)):
                 second.connect(first.id, timeout_ms=20_000)
     # A foreign listener on an explicit port: refused, and it keeps what it has.
@@ -156,7 +156,7 @@ def test_peer_killed_while_it_is_asked(transports, asked):
         assert outcomes[0] in (Status.PEER_LOST, Status.NOT_CONNECTED)
 
 
-# Security rule 8: a local process of another user is nobody special.
+# Security rule 8: a local process of another user is treated like a remote peer.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process of another user")
 def test_a_process_of_another_user_is_refused():
     nobody = 65534

@@ -59,7 +59,7 @@ def test_a_thousand_connects_leave_nothing_behind(transports):
                 short_lived.connect(peer.id, timeout_ms=PATIENT_MS)
         del short_lived  # what is left of a closed engine goes with its object
         assert settles(before), (before, footprint())
-        assert until(lambda: peer.ask("guests")["guests"] == 0)
+        assert until(lambda: peer.ask("inbound_peers")["inbound_peers"] == 0)
 
 
 # Field case B22.

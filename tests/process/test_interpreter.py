@@ -58,7 +58,7 @@ def test_a_request_ends_as_its_caller_wants():
         assert request.error.status == Status.CANCELLED
         late = engine.transfer_async(peer.id, "READ", descs, timeout_ms=1)
         assert late.wait() == TransferStatus.TIMEOUT and late.error.status == Status.TIMEOUT
-        # Nothing moves any more: what the peer sends now finds nobody.
+        # No byte can move any more: data that the peer sends now are not applied.
         target.data[:] = 7
         peer.thaw()
         assert until(lambda: readable_again(engine, peer))

@@ -157,7 +157,7 @@ def test_misaligned_memory_is_503900_at_connect(misaligned: str) -> None:
         MooncakePeer(settings, memory="device", npu=0, nbytes=4 * MIB, skew=512 * (misaligned == "here")) as here,
         MooncakePeer(settings, memory="device", npu=1, nbytes=4 * MIB, skew=512 * (misaligned == "there")) as there,
     ):
-        assert (here.registered, there.registered) == (0, 0), "registering asks nobody"
+        assert (here.registered, there.registered) == (0, 0), "registering does not call the driver"
         assert here.ask("transfer", "WRITE", there.name, [(0, there.address, 4096)]) < 0
         log = here.log()
         assert "status: 503900" in log

@@ -31,7 +31,7 @@ def test_nobody_waits_behind_who_waits_for_a_frozen_peer(end):
     with onesided.Engine() as engine, Peer("shm", 4096) as peer:
         engine.connect(peer.id)
         peer.freeze()
-        # Until no more is taken: then senders wait for room.
+        # Until the queue is full: then senders wait for capacity.
         for _ in range(4):
             assert status_of(engine.send_notify, peer.id, "n", b"x" * (4 << 20), timeout_ms=20) == Status.TIMEOUT
         patient: list = []
@@ -49,36 +49,36 @@ def test_nobody_waits_behind_who_waits_for_a_frozen_peer(end):
         assert patient[0] in (Status.CANCELLED, Status.CLOSED)
 
 
-def test_a_guest_that_was_frozen_finds_what_was_registered_meanwhile():
-    with onesided.Engine() as owner, Peer("shm", 4096, connect=owner.id) as guest, Peer("shm", 4096) as other:
-        guest.freeze()
+def test_a_peer_that_was_suspended_finds_what_was_registered_meanwhile():
+    with onesided.Engine() as owner, Peer("shm", 4096, connect=owner.id) as peer, Peer("shm", 4096) as other:
+        peer.freeze()
         before = footprint()[0]
-        # Every one a file of its own; what is taken back costs nothing, however long the guest sleeps.
+        # Each is a separate file; deregistered ones cost nothing, for any time that the peer is suspended.
         for _ in range(1500):
             memory = onesided.host_pool(4096, alignment=4096)
             owner.deregister_mem(owner.register_mem(memory.addr, memory.nbytes))
             memory.close()
-        assert footprint()[0] < before + 100, "files of closed pools are kept for a frozen guest"
+        assert footprint()[0] < before + 100, "files of closed pools are kept for a suspended peer"
         pools = [onesided.host_pool(4096, alignment=4096) for _ in range(600)]
         for pool in pools:
             owner.register_mem(pool.addr, pool.nbytes)
         pools[-1].numpy()[:] = 42
         # Another peer does not notice, neither before nor after.
         owner.connect(other.id)
-        guest.thaw()
-        reply = guest.ask("read", owner.id, pools[-1].addr, 100)
+        peer.thaw()
+        reply = peer.ask("read", owner.id, pools[-1].addr, 100)
         assert reply["data"] == [42] * 100
         assert reply["used"] == {"shm": 100}
         assert owner.stats()["connected_to_us"] == 1
 
 
-def test_an_owner_with_more_files_than_a_guest_has_descriptors_for_at_once():
-    with onesided.Engine() as owner, Peer("shm", 4096, prefix=["prlimit", "--nofile=300"], connect=owner.id) as guest:
+def test_an_owner_with_more_files_than_a_peer_has_descriptors_for_at_once():
+    with onesided.Engine() as owner, Peer("shm", 4096, prefix=["prlimit", "--nofile=300"], connect=owner.id) as peer:
         pools = [onesided.host_pool(4096, alignment=4096) for _ in range(400)]
         for pool in pools:
             owner.register_mem(pool.addr, pool.nbytes)
         pools[-1].numpy()[:] = 7
-        reply = guest.ask("read", owner.id, pools[-1].addr, 100)
+        reply = peer.ask("read", owner.id, pools[-1].addr, 100)
         assert reply["data"] == [7] * 100
         assert reply["used"] == {"shm": 100}
 

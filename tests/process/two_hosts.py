@@ -154,7 +154,7 @@ def transfers(cable: Cable) -> None:
 
 
 def strangers(cable: Cable) -> None:
-    """Without the peer's secret nobody gets in, and both sides say what to do."""
+    """Without the peer's secret no engine connects, and the errors on both sides say what to do."""
     right = {"auth_secret_file": secret_file("sixteen bytes and some")}
     wrong = {"auth_secret_file": secret_file("sixteen bytes, but others")}
     for ours, theirs in ((right, wrong), (right, {}), ({}, right), ({}, {})):
@@ -174,7 +174,7 @@ def silence(cable: Cable) -> None:
         request = near.transfer_async(peer.id, "READ", whole, timeout_ms=TEST_MS)
         assert request.wait(timeout_ms=TEST_MS) == TransferStatus.FAILED
         assert request.error.status == Status.PEER_LOST, request.error
-        # A black hole: time is up, nobody answers.
+        # An unreachable address: the timeout passes without an answer.
         status, _ = status_of(near.connect, peer.id, timeout_ms=200)
         assert status in (Status.TIMEOUT, Status.NOT_CONNECTED), status
         cable.restore()

@@ -25,7 +25,7 @@ def refusal(engine: onesided.Engine, descs: object) -> onesided.EngineError:
 def test_a_refused_array_is_let_go(engine, form):
     array = memoryview(bytearray(96)).cast(*form)
     assert "N x 3 (local_addr, remote_addr, nbytes) of dtype uint64" in str(refusal(engine, array))
-    array.release()  # BufferError while anybody looks at its memory
+    array.release()  # BufferError while its memory is in use
 
 
 class Emptying:

@@ -1,4 +1,4 @@
-"""The Python verbs of the engine, one engine or two in one process."""
+"""The Python operations of the engine, with one or two engines in one process."""
 
 from __future__ import annotations
 

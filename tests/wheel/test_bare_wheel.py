@@ -1,5 +1,5 @@
-"""Somebody without torch installs the wheel and moves bytes. Run by `./do test --all` in a virtual environment
-that holds the wheel, its dependencies and pytest, and nothing else."""
+"""Installs the wheel without torch and moves bytes. Run by `./do test --all` in a virtual environment that holds the
+wheel, its dependencies and pytest, and nothing else."""
 
 from __future__ import annotations
 

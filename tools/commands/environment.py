@@ -39,7 +39,7 @@ def why_pip_failed(output: str) -> str:
             "mirror or at folders of wheels (PIP_INDEX_URL, PIP_FIND_LINKS), then run this again."
         )
     if "No space left on device" in output:
-        return f"the disk is full: .venv needs about 3 GB below {VENV.parent}; make room, then run this again."
+        return f"the disk is full: .venv needs about 3 GB below {VENV.parent}; free some space, then run this again."
     lines = [line for line in output.splitlines() if line.strip()] or ["it said nothing"]
     last = next((line for line in reversed(lines) if "ERROR" in line), lines[-1])
     return f"pip could not install the requirements: {last.strip()}"

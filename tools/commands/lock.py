@@ -27,11 +27,12 @@ class CheckoutLock:
         os.close(self._fd)
 
     def share(self) -> None:
-        """Others may run, nobody may set up. Waits for one who sets up."""
+        """A shared lock: other commands may run, none may set up. Waits for a running set-up."""
         self._take(fcntl.LOCK_SH, "another ./do is setting up this checkout; waiting for it")
 
     def exclude(self) -> None:
-        """Nobody else runs or sets up. What was seen under the shared lock may have changed: look again."""
+        """An exclusive lock: no other command runs or sets up. State read under the shared lock may have changed and
+        must be read again."""
         self._take(fcntl.LOCK_EX, "another ./do is at work in this checkout; waiting for it before setting up")
 
     def _take(self, kind: int, message: str) -> None:
@@ -43,7 +44,7 @@ class CheckoutLock:
                 fcntl.flock(self._fd, kind)
             if self._is_the_file():
                 return
-            os.close(self._fd)  # ./do clean deleted the file while we waited: what we hold excludes nobody
+            os.close(self._fd)  # ./do clean deleted the file during the wait, so this lock excludes no other process
             self._fd = self._open()
 
     @staticmethod

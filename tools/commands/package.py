@@ -1,4 +1,4 @@
-""".venv holds onesided as pip installs it for anybody, built in the tree of a CMake preset that ctest uses too."""
+"""Installs onesided into .venv with pip, built in the tree of a CMake preset that ctest uses too."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ class Step:
                 return
             seconds = f"{time.monotonic() - self._began:.0f} s"
             if self._live:
-                room = os.get_terminal_size().columns - len(self._title) - len(seconds) - 8
-                note = self._note[: max(room, 0)]
+                width = os.get_terminal_size().columns - len(self._title) - len(seconds) - 8
+                note = self._note[: max(width, 0)]
                 frame = f"{_BLUE}{_SPINNER[turn % len(_SPINNER)]}{_OFF} {self._title} {seconds} {_DIM}{note}{_OFF}"
                 print(f"\r\033[K  {frame}", end="", flush=True)
             else:

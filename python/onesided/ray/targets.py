@@ -74,10 +74,10 @@ def _make_room(wanted: Sequence[tuple[torch.Size, torch.dtype]], device: str) ->
     Blocks allocated one by one would make many segments, and the next equal object, allocated from the remains, a few
     more; this way one segment is registered, with the first object."""
     sizes = (math.prod(shape) * dtype.itemsize for shape, dtype in wanted)
-    room = sum(-(-nbytes // RECEIVE_ALIGNMENT) * RECEIVE_ALIGNMENT for nbytes in sizes)
+    nbytes = sum(-(-nbytes // RECEIVE_ALIGNMENT) * RECEIVE_ALIGNMENT for nbytes in sizes)
     # The tensors may still fit separately if the whole object does not.
     with contextlib.suppress(torch.OutOfMemoryError):
-        torch.empty(room, dtype=torch.uint8, device=device)
+        torch.empty(nbytes, dtype=torch.uint8, device=device)
 
 
 def check(tensors: Sequence[torch.Tensor]) -> None:

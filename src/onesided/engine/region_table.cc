@@ -68,8 +68,8 @@ Result<std::unique_ptr<RegionTable>> RegionTable::map(Fd file, std::uint64_t nby
   if (base == MAP_FAILED) return os_error("cannot map the peer's region table");
   std::unique_ptr<RegionTable> table(new RegionTable(base, nbytes, Fd()));
   const auto& header = table->header();
-  const std::uint64_t room = (nbytes - kEntriesOffset) / sizeof(TableEntry);
-  if (header.magic != kMagic || header.version != kVersion || header.capacity > room)
+  const std::uint64_t capacity = (nbytes - kEntriesOffset) / sizeof(TableEntry);
+  if (header.magic != kMagic || header.version != kVersion || header.capacity > capacity)
     return Error(
         Status::kParamInvalid,
         fmt::format("the peer's region table has version {} with {} entries in {} bytes; this engine reads version {}",

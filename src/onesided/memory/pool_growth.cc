@@ -82,8 +82,8 @@ Result<void> Pool::preallocate(std::uint64_t nbytes) {
     base = raw_memory(*wanted, Stream{}, raw_bytes);
   }
   if (!base.ok()) return base.status() == Status::kResourceExhausted ? exhausted(*wanted, base.error()) : base.error();
-  SegmentAnnouncer::Listeners nobody;
-  Segment* segment = enter(*base, raw_bytes, Stream{}, nobody);
+  SegmentAnnouncer::Listeners no_listeners;
+  Segment* segment = enter(*base, raw_bytes, Stream{}, no_listeners);
   MutexLock lock(mutex_);
   blocks_.publish(segment, /*fresh=*/true);
   return {};

@@ -215,7 +215,7 @@ class Instance:
                 del self.requests[request_id]
 
     def settle(self, timeout_s: float = 20.0) -> bool:
-        """Steps until the scheduler keeps no blocks for anybody."""
+        """Steps until the scheduler keeps no blocks for any request."""
         limit = time.monotonic() + timeout_s
         while self.scheduler.has_requests() or self.scheduler.requests:
             self._empty_step()

@@ -1,5 +1,5 @@
 """Field case C08: 200 tensors in one pool, 100 updates in place, a reader that polls all the time. It accepts whole versions
-only, bit for bit, and nobody registers anything after the first update."""
+only, bit for bit, and no memory is registered after the first update."""
 
 from __future__ import annotations
 

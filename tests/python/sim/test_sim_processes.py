@@ -84,7 +84,7 @@ def test_nothing_is_left_behind() -> None:
             assert len(traces(machine)) == 2
             os.kill(first.pid, signal.SIGKILL)
             first.wait()
-            # The books outlive their founder, as long as anybody keeps them.
+            # The ledger remains after its creator's end, as long as another process has it open.
             assert passed(PRELUDE + "print(acl.free_bytes() >> 20)", machine=machine) == f"{8192 - 2}\n"
             finish(second)
     assert traces(machine) == []

@@ -64,7 +64,7 @@ def test_a_real_runtime_stops_the_demo_before_anything_is_installed(tmp_path: Pa
     assert done.stderr.count("\n") == 1 and "a real Ascend runtime is present" in done.stderr
 
 
-@pytest.mark.parametrize("verb", ["demo", "test", "lint", "fuzz", "clean", "bench"])
-def test_help_sets_nothing_up(verb: str) -> None:
-    done = do(verb, "--help")
+@pytest.mark.parametrize("command", ["demo", "test", "lint", "fuzz", "clean", "bench"])
+def test_help_sets_nothing_up(command: str) -> None:
+    done = do(command, "--help")
     assert done.returncode == 0 and "usage" in done.stdout

@@ -1,5 +1,4 @@
-"""A rule that was never seen to fail checks nothing. Each rule of tools/tidy.py is shown one file it must refuse and one
-it must let pass."""
+"""Tests of tools/tidy.py: for each rule one file that it must refuse and one that it must accept."""
 
 from __future__ import annotations
 
@@ -99,6 +98,33 @@ def test_strays_are_found(tmp_path: Path) -> None:
     assert findings(tmp_path, "README.md", "see https://example.org/work/x and network/work/x\n") == []
     backend = HEAD + "#if ONESIDED_WITH_UCX\n#endif\n"
     assert any("backends.cc" in f for f in findings(tmp_path, "src/onesided/engine/a.h", backend))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("src/onesided/base/a.h", HEAD + "int a;  // the guests of an engine\n"),
+        ("src/onesided/base/a.h", "// Why: two things.\n"),
+        ("python/onesided/a.py", '"""An example that nobody reads."""\n'),
+        ("python/onesided/a.py", '"""An example."""\n\n# It lets go of the lock.\n'),
+        ("docs/a.md", "Each verb of the engine.\n"),
+        ("src/CMakeLists.txt", "# The plan of the house.\n"),
+    ],
+)
+def test_words_that_are_out_are_found(tmp_path: Path, name: str, text: str) -> None:
+    assert any(found.startswith("words") for found in findings(tmp_path, name, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("src/onesided/base/a.h", HEAD + 'const char* guests = "guests";  // inbound peers\n'),
+        ("python/onesided/a.py", '"""An example."""\n\nROOM = "room"  # the mushroom, a proverb\n'),
+        ("docs/a.md", "The field `guests`.\n\n```\nverb\n```\n"),
+    ],
+)
+def test_names_code_and_longer_words_are_not_checked(tmp_path: Path, name: str, text: str) -> None:
+    assert not any(found.startswith("words") for found in findings(tmp_path, name, text))
 
 
 def test_the_project_is_tidy() -> None:

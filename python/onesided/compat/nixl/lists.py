@@ -11,7 +11,7 @@ import numpy as np
 from onesided.compat.nixl.codes import nixl_mem_t, nixlMismatchError, nixlNotFoundError, refusal
 
 _HEAD = struct.Struct("<4sBxxxQ")
-# A list that somebody else serialized is checked against this before memory is taken for it.
+# A serialized list from another process is checked against this limit before memory is allocated for it.
 _ROW_BYTES = 24
 
 

@@ -1,4 +1,4 @@
-"""What one agent tells another about itself: opaque bytes for everybody else, checked wholly before they are used."""
+"""An agent's metadata for other agents: opaque bytes for programs, checked completely before use."""
 
 from __future__ import annotations
 

@@ -131,10 +131,10 @@ Result<void> HixlLibrary::try_layouts() const {
     return Error(Status::kUnsupported, fmt::format("{} is not a HIXL that this build supports: {}", file_, what));
   };
   {
-    Guarded<sizeof(VendorString)> room;
-    functions_.construct_string(room.get(), "onesided probe");
-    if (!room.intact()) return differs("ge::AscendString is larger than 16 bytes");
-    auto* string = reinterpret_cast<VendorString*>(room.get());
+    Guarded<sizeof(VendorString)> storage;
+    functions_.construct_string(storage.get(), "onesided probe");
+    if (!storage.intact()) return differs("ge::AscendString is larger than 16 bytes");
+    auto* string = reinterpret_cast<VendorString*>(storage.get());
     const bool same = std::strcmp(functions_.string_text(string), "onesided probe") == 0;
     const VendorString copy = *string;  // a second owner, as a caller's inline code would make it
     const bool counted = copy.text.use_count() == 2;
@@ -146,18 +146,18 @@ Result<void> HixlLibrary::try_layouts() const {
   const VendorString b = make_string("b");
   if (!functions_.string_less(&a, &b) || functions_.string_less(&b, &a) || functions_.string_less(&a, &a))
     return differs("ge::AscendString does not order \"a\" before \"b\"");
-  Guarded<kHixlBytes> room;
-  functions_.construct(room.get());
-  const bool intact = room.intact();
-  functions_.destroy(room.get());
-  if (!intact || !room.intact()) return differs("hixl::Hixl is larger than 8 bytes");
+  Guarded<kHixlBytes> storage;
+  functions_.construct(storage.get());
+  const bool intact = storage.intact();
+  functions_.destroy(storage.get());
+  if (!intact || !storage.intact()) return differs("hixl::Hixl is larger than 8 bytes");
   return {};
 }
 
 VendorString HixlLibrary::make_string(const std::string& text) const {
-  alignas(VendorString) std::byte room[sizeof(VendorString)] = {};
-  functions_.construct_string(room, text.c_str());
-  auto* made = reinterpret_cast<VendorString*>(room);
+  alignas(VendorString) std::byte storage[sizeof(VendorString)] = {};
+  functions_.construct_string(storage, text.c_str());
+  auto* made = reinterpret_cast<VendorString*>(storage);
   VendorString out = std::move(*made);
   made->~VendorString();
   return out;

@@ -50,7 +50,7 @@ def test_the_native_allocator_gets_our_cache(capacity):
     ooms = torch.npu.memory_stats()["num_ooms"]
     x = fill(0.8, capacity)
     assert onesided.npu.pool_of(x) is None
-    assert torch.npu.memory_stats()["num_ooms"] == ooms, "cured, so nobody heard of it"
+    assert torch.npu.memory_stats()["num_ooms"] == ooms, "resolved by a retry, so not counted"
     assert kept.sum().item() == 10
     del x
 
@@ -164,7 +164,7 @@ def test_memory_fraction_counts_both(capacity):
 
 
 def test_memory_fraction_counts_both_whoever_comes_last(capacity):
-    # Nothing is cached that could make room: the limit is of what is held, by either allocator.
+    # No cached memory could be freed: the limit applies to the memory held by both allocators.
     pool = MemPool(sub_block_alignment=A)
     with use_mem_pool(pool):
         held = fill(0.3, capacity)
@@ -220,7 +220,7 @@ def test_empty_cache_waits_for_streams(capacity):
 
 
 def test_released_pools_go_when_their_last_stream_is_done(capacity):
-    # Also where nobody calls empty_cache().
+    # Also without a call of empty_cache().
     side = torch.npu.Stream()
     for _ in range(5):
         pool = MemPool(sub_block_alignment=A)

@@ -98,7 +98,7 @@ def test_a_registration_lives_as_long_as_its_engine(capacity):
     gc.collect()
     with use_mem_pool(pool):
         y = torch.empty(50 * MIB, dtype=torch.uint8, device="npu:0")
-    assert len(regions) == 1, "nobody registers any more"
+    assert len(regions) == 1, "the registration has ended"
     del x, y
 
 
@@ -127,12 +127,12 @@ def test_memory_under_a_transfer_stays(capacity):
 def test_a_refused_registration_says_so(capacity):
     class Refusing(Engine):
         def register_mem(self, address, nbytes, kind):
-            raise RuntimeError("no room in the table")
+            raise RuntimeError("the table is full")
 
     pool = MemPool(sub_block_alignment=A)
     with use_mem_pool(pool):
         x = torch.empty(10, device="npu:0")
-    with pytest.raises(RuntimeError, match="no room in the table"):
+    with pytest.raises(RuntimeError, match="the table is full"):
         onesided.npu.register_pool(Refusing(), pool)
     del x
 
