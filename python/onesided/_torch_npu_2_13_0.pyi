@@ -61,7 +61,7 @@ class PoolRegistration:
 
     @property
     def failures(self) -> list[str]:
-        """What could not be registered or deregistered, in words."""
+        """Texts about segments that could not be registered or deregistered."""
 
 class NativeRegistration:
     """Native segments, registered with one engine."""
@@ -83,6 +83,6 @@ class NativeRegistration:
 
     @property
     def failures(self) -> list[str]:
-        """What could not be deregistered before it went, in words."""
+        """Texts about segments that could not be deregistered before they were freed."""
 
 def describe_pools(arg: int, /) -> str: ...

@@ -52,7 +52,7 @@ class Status(enum.IntEnum):
     CLOSED = 910009
 
 class MemType(enum.Enum):
-    """Where memory lives."""
+    """The kind of memory: host or device."""
 
     HOST = 0
 
@@ -79,7 +79,7 @@ class TransferStatus(enum.IntEnum):
     FAILED = 3
 
 class ItemResult:
-    """What became of one item of a request."""
+    """The result of one item of a request."""
 
     @property
     def status(self) -> Status: ...
@@ -91,13 +91,13 @@ class ItemResult:
 
 class BoundItems:
     """
-    Items for one transfer, bound to the registrations they were described from.
+    Items for one transfer, bound to the registrations from which they were described.
     """
 
     def __len__(self) -> int: ...
 
 class RemoteRegions:
-    """What another engine described."""
+    """The memory ranges that another engine described."""
 
     @property
     def engine_id(self) -> str: ...
@@ -108,22 +108,22 @@ class RemoteRegions:
 
     def pairs(self, pairs: object) -> BoundItems:
         """
-        [(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async().
+        Binds [(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async().
         """
 
 class Request:
-    """A transfer that was submitted. Its status becomes final exactly once."""
+    """A submitted transfer. Its status becomes final exactly once."""
 
     def status(self) -> TransferStatus: ...
 
     def wait(self, timeout_ms: int | None = None) -> TransferStatus:
         """
-        Blocks until the status is final and returns it. Raises TimeoutError when timeout_ms pass first; the transfer goes on.
+        Blocks until the status is final and returns it. Raises TimeoutError if timeout_ms pass first; the transfer continues.
         """
 
     def cancel(self) -> None:
         """
-        Ends it early; returns when nothing moves any more. No-op on a finished request.
+        Ends it early; blocks until no byte of it can move. No-op on a finished request.
         """
 
     @property
@@ -159,44 +159,44 @@ class Engine:
 
     def __init__(self, local_engine: str = '127.0.0.1', options: dict | None = None) -> None:
         """
-        Listens on local_engine ("ip", "ip:port", "[::1]:0", "host:port"; port 0 or none: a free one) and nowhere else. options: a dict of str, docs/engine.md has them all. ADDR_IN_USE, PARAM_INVALID.
+        Listens on local_engine ("ip", "ip:port", "[::1]:0", "host:port"; port 0 or none: a free one) and on no other address. options: a dict of str; docs/engine.md lists them. Errors: ADDR_IN_USE, PARAM_INVALID.
         """
 
     @property
     def id(self) -> str:
-        """What peers pass to connect()."""
+        """The id that peers pass to connect()."""
 
     def register_mem(self, addr: object, nbytes: object | None = None, mem_type: object | None = None) -> MemHandle:
         """
-        Lets peers READ and WRITE [addr, addr + nbytes) from now on, and transfers of ours use it. That memory stays yours: keep it alive until deregister_mem() returned. Instead of an address: a contiguous torch tensor, an array, a host_pool() buffer; the engine keeps that object alive. The same range again gives the same handle, counted; another overlap is PARAM_INVALID. mem_type: "host" (the default), "device" or a MemType; device memory of an Ascend NPU must lie on 2 MiB boundaries (MISALIGNED).
+        Allows peers to READ and WRITE [addr, addr + nbytes), and this engine's transfers to use it. The caller owns the memory and keeps it alive until deregister_mem() has returned. Instead of an address: a contiguous torch tensor, an array, a host_pool() buffer; the engine keeps that object alive. The same range again gives the same handle, counted; another overlap is PARAM_INVALID. mem_type: "host" (the default), "device" or a MemType; device memory of an Ascend NPU must lie on 2 MiB boundaries (MISALIGNED).
         """
 
     def deregister_mem(self, handle: MemHandle, timeout_ms: int | None = 1000) -> None:
         """
-        Refuses the region to everybody and returns when nothing moves in or out of it. BUSY: somebody alive still uses it after timeout_ms; it stays refused, call again to wait on. NOT_FOUND: no such handle.
+        Refuses new transfers of the region and blocks until no byte can move in or out of it. BUSY: the region is still in use after timeout_ms; it accepts no new transfers, and another call waits again. NOT_FOUND: no such handle.
         """
 
     def describe(self, ranges: object) -> bytes:
-        """[(addr, nbytes), ...] as bytes that another engine can import."""
+        """Encodes [(addr, nbytes), ...] as bytes that another engine can import."""
 
     def import_desc(self, blob: bytes) -> RemoteRegions:
         """
-        What another engine described, as RemoteRegions. PARAM_INVALID: not such bytes.
+        Decodes the bytes of another engine's describe() as RemoteRegions. PARAM_INVALID: not such bytes.
         """
 
     def get_capability(self, name: str) -> int:
         """
-        A switch (1 or 0) or a limit; docs/engine.md lists the names. PARAM_INVALID: unknown name.
+        The value of a capability: a switch (1 or 0) or a limit; docs/engine.md lists the names. PARAM_INVALID: unknown name.
         """
 
     def stats(self) -> dict:
         """
-        A dict: regions, transfers under way, and of each peer which transports ran, bytes, and why not others.
+        A dict: regions, unfinished transfers, and for each peer the transports in use with their bytes, and the reasons why others are not used.
         """
 
     def close(self) -> None:
         """
-        Ends everything; returns when nothing moves and nobody can connect any more. Idempotent.
+        Ends all transfers and connections; blocks until no byte can move and no peer can connect. Idempotent.
         """
 
     def __enter__(self) -> object: ...
@@ -205,39 +205,43 @@ class Engine:
 
     def connect(self, remote_id: str, timeout_ms: int | None = 1000) -> None:
         """
-        Connects to the engine of that id. ALREADY_CONNECTED, TIMEOUT, NOT_CONNECTED (nobody listens there), AUTH_FAILED, UNSUPPORTED (no transport reaches it), NOT_FOUND (no such host).
+        Connects to the engine with that id. Errors: ALREADY_CONNECTED, TIMEOUT, NOT_CONNECTED (no engine listens there), AUTH_FAILED, UNSUPPORTED (no transport reaches it), NOT_FOUND (no such host).
         """
 
     def disconnect(self, remote_id: str) -> None:
         """
-        Ends transfers under way with CANCELLED and the connection; returns when nothing moves. NOT_CONNECTED.
+        Ends unfinished transfers with CANCELLED and closes the connection; blocks until no byte can move. Error: NOT_CONNECTED.
         """
 
     def connect_async(self, remote_id: str, timeout_ms: int | None = 1000) -> None:
         """
-        Queues a connect: in order for one remote, side by side for several; see get_async_connect_status(). RESOURCE_EXHAUSTED.
+        Queues a connect. Operations for one remote run in order, those for different remotes concurrently; see get_async_connect_status(). RESOURCE_EXHAUSTED.
         """
 
     def disconnect_async(self, remote_id: str) -> None:
         """
-        Queues a disconnect behind what is queued for that remote. RESOURCE_EXHAUSTED.
+        Queues a disconnect after the queued operations for that remote. Error: RESOURCE_EXHAUSTED.
         """
 
     def get_async_connect_status(self, remote_id: str) -> TransferStatus:
         """
-        TransferStatus of the latest connect_async or disconnect_async of that remote.
+        The TransferStatus of the latest connect_async or disconnect_async of that remote.
         """
 
     def get_async_connect_error(self, remote_id: str) -> object:
-        """Why it failed, as an EngineError, or None."""
+        """
+        The error of the latest connect_async or disconnect_async as an EngineError, or None.
+        """
 
     def send_notify(self, remote_id: str, name: str, msg: object, timeout_ms: int | None = 1000) -> None:
         """
-        Hands a named message (bytes) to the peer's engine and returns when it has it. NOTIFY_FAILED (its queue is full), TIMEOUT, NOT_CONNECTED, PEER_LOST, PARAM_INVALID (above get_capability("MAX_NOTIFY_BYTES")).
+        Sends a named message (bytes) and blocks until the peer's engine has received it. Errors: NOTIFY_FAILED (its queue is full), TIMEOUT, NOT_CONNECTED, PEER_LOST, PARAM_INVALID (above get_capability("MAX_NOTIFY_BYTES")).
         """
 
     def get_notifies(self) -> list:
-        """[(name, msg), ...] that have come, oldest first; does not block."""
+        """
+        Received notifications as [(name, msg), ...], oldest first; does not block.
+        """
 
     def prepare_local(self, ranges: object) -> PreparedList:
         """
@@ -256,22 +260,24 @@ class Engine:
 
     def transfer_sync(self, remote_id: str, op: str, descs: object, timeout_ms: int | None = 1000) -> None:
         """
-        Moves all items: "READ" from the remote's memory into ours, "WRITE" the other way. descs: [(local_addr, remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). On an error nothing moves any more: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory is gone), PEER_LOST, TIMEOUT.
+        Moves all items and blocks until they have moved: "READ" from the remote's memory into the local memory, "WRITE" in the other direction. descs: [(local_addr, remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). After an error no byte can move. Errors: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory was deregistered), PEER_LOST, TIMEOUT.
         """
 
     def transfer_async(self, remote_id: str, op: str, descs: object, timeout_ms: int | None = None) -> Request:
         """
-        As transfer_sync(), but returns a Request at once. The request ends TIMEOUT when timeout_ms pass first. Errors of the list are raised here; STALE gives a request that has FAILED.
+        As transfer_sync(), but returns a Request without waiting. If timeout_ms pass first, the request ends with TIMEOUT. Errors of the list are raised here; STALE gives a request that has FAILED.
         """
 
     def get_transfer_status(self, request: object) -> object:
-        """TransferStatus of a request; of a list of them, a list."""
+        """
+        The TransferStatus of a request, or a list of them for a list of requests.
+        """
 
 def known_transports() -> list: ...
 
 class HostMemory:
     """
-    Host memory that other processes can map. It goes back when this object is closed or gone AND no array, memoryview or tensor over it is left.
+    Host memory that other processes can map. It is freed when this object is closed or deleted AND no array, memoryview or tensor uses it.
     """
 
     @property
@@ -288,7 +294,7 @@ class HostMemory:
         """The bytes as a writable memoryview, without a copy."""
 
     def close(self) -> None:
-        """Lets go. Views keep the memory; calling it again has no effect."""
+        """Releases the memory, which existing views keep alive. Idempotent."""
 
     def __len__(self) -> int: ...
 
@@ -303,18 +309,18 @@ def host_pool(nbytes: int, alignment: int = 2097152) -> HostMemory:
 
 class HostPool:
     """
-    A growing pool of exportable host memory: pre-faulted segments that are reused, announced to whoever registers memory, and given back by trim(). alignment: of every buffer, the page of the host by default. Thread-safe.
+    A growing pool of exportable host memory. Its pre-faulted segments are reused, announced to subscribers, and freed by trim(). alignment: of every buffer, in bytes; by default the page of the host. Thread-safe.
     """
 
     def __init__(self, *, alignment: int | None = None, max_bytes: int = 0, preallocate_bytes: int = 0, segment_bytes: int = 33554432, segment_bytes_max: int = 1073741824, gc_threshold: float = 0.0) -> None: ...
 
     def allocate(self, nbytes: int) -> HostMemory:
         """
-        HostMemory of nbytes, aligned; its block is reused when the last view of it is gone.
+        Aligned HostMemory of nbytes; its block is reused when its last view is deleted.
         """
 
     def trim(self) -> int:
-        """Gives idle segments back to the system; returns their bytes."""
+        """Frees idle segments; returns their bytes."""
 
     def stats(self) -> dict: ...
 
@@ -322,21 +328,21 @@ class HostPool:
 
     def subscribe(self, on_segment_added: object | None, on_segment_dropped: object | None) -> int:
         """
-        Calls on_segment_added(segment) for each segment there is and will be, before its first block is handed out, and on_segment_dropped(segment) before its memory goes back. Returns a number for unsubscribe().
+        Calls on_segment_added(segment) for each existing and future segment, before its first block is handed out, and on_segment_dropped(segment) before its memory is freed. Returns a number for unsubscribe().
         """
 
     def unsubscribe(self, subscription: int) -> None: ...
 
 class Fetch:
-    """One object on its way; made by Exchange.fetch()."""
+    """The fetch of one object; made by Exchange.fetch()."""
 
     def wait(self, timeout_ms: int | None = None) -> str:
         """
-        Blocks without polling until it has ended (DONE, FAILED, ABORTED) or the time is over (RUNNING).
+        Blocks without polling until it has ended (DONE, FAILED, ABORTED) or timeout_ms have passed (RUNNING).
         """
 
     def abort(self) -> None:
-        """Returns when the targets are quiet."""
+        """Blocks until no byte can be written into the targets."""
 
     @property
     def state(self) -> str: ...
@@ -360,7 +366,7 @@ class Exchange:
         """-> (description, meta version)"""
 
     def release(self, object_id: str) -> bool:
-        """False when there is no such object (any more)."""
+        """Unpublishes the object. False if there is no such object."""
 
     def find(self, object_id: str) -> object:
         """(bytes, tensors) of a published object, or None."""
@@ -373,12 +379,12 @@ class Exchange:
     def fetch(self, object_id: str, engine_id: str, meta_version: int, desc: bytes, targets: Sequence, connect_timeout_ms: int, transfer_timeout_ms: int | None = None) -> Fetch: ...
 
     def abort(self, object_id: str) -> int:
-        """Aborts the fetches of the object that run now; how many there were."""
+        """Aborts the running fetches of the object; returns their number."""
 
     def stats(self) -> dict: ...
 
 class ReceiveBlock:
-    """A writable buffer out of a ReceivePool."""
+    """A writable buffer from a ReceivePool."""
 
     @property
     def address(self) -> int: ...
@@ -395,12 +401,14 @@ class ReceivePool:
         """One block for each size (> 0 bytes), or none at all."""
 
     def trim(self) -> int:
-        """Gives unused segments back to the system; bytes given back."""
+        """Frees unused segments; returns their bytes."""
 
     def stats(self) -> dict: ...
 
 class VersionStamp:
-    """Lets readers tell a whole version of some memory from a torn one."""
+    """
+    Lets readers distinguish a complete version of some memory from a partly written one.
+    """
 
     def __init__(self) -> None: ...
 
@@ -414,10 +422,10 @@ class VersionStamp:
     def version(self) -> int: ...
 
     def begin(self) -> None:
-        """Readers refuse what they read from now on."""
+        """Starts an update: readers refuse data that they read from now on."""
 
     def end(self) -> int:
-        """-> the new version; the memory is whole again."""
+        """Ends the update; returns the new version."""
 
     @staticmethod
     def read(bytes: bytes) -> int | None:
