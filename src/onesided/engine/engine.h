@@ -94,11 +94,12 @@ class Engine {
   // Ranges that are checked and bound once, for transfer(). (address, bytes) each. PARAM_INVALID: a range lies in no
   // single registered region. They keep nothing registered.
   Result<std::shared_ptr<const PreparedList>> prepare_local(std::span<const PreparedList::Address> ranges);
-  // The same of what the remote has registered now. Connects with auto_connect. NOT_CONNECTED, PEER_LOST.
+  // The same for ranges that the remote has registered now. Connects with auto_connect. Errors: NOT_CONNECTED,
+  // PEER_LOST.
   Result<std::shared_ptr<const PreparedList>> prepare_remote(std::string_view remote_id,
                                                              std::span<const PreparedList::Address> ranges,
                                                              TimeoutMs timeout_ms = kDefaultTimeoutMs);
-  // The same of what the remote has described; asks nobody.
+  // The same for ranges that the remote has described; sends no message.
   Result<std::shared_ptr<const PreparedList>> prepare_remote(const RemoteRegions& described,
                                                              std::span<const PreparedList::Address> ranges);
   // As transfer_async(), between ranges of two prepared lists: item i is local range local_indices[i] and remote range
@@ -148,7 +149,7 @@ class Engine {
   std::optional<Error> run_inline(Peer& peer, Op op, const Plan& plan);
   std::shared_ptr<Transfer> start(PeerUse use, Op op, std::vector<TransferItem> items, Plan& plan, Deadline deadline,
                                   bool caller_waits);
-  // Starts a plan that nobody waits for here, or says why it was refused.
+  // Starts a plan without waiting for it. Error: the reason why the plan was refused.
   Result<std::shared_ptr<Transfer>> launch(PeerUse use, Op op, std::vector<TransferItem> items,
                                            const Result<void>& planned, Plan& plan, Deadline deadline);
 

@@ -114,7 +114,7 @@ class Builder {
     auto traits = traits_of(range);
     if (!traits && peer_.sync_table(deadline_)) traits = traits_of(range);
     if (!traits) {
-      if (auto gone = peer_.gone()) return *gone;
+      if (auto reason = peer_.unusable_reason()) return *reason;
       return stale(remote_, key);
     }
     RemoteUse& use = remotes_[range.region];
@@ -219,7 +219,7 @@ Result<std::shared_ptr<const PreparedList>> PreparedList::remote(Peer& peer, std
       synced = true;
       continue;
     }
-    if (auto gone = peer.gone()) return *gone;
+    if (auto reason = peer.unusable_reason()) return *reason;
     return Error(Status::kParamInvalid,
                  fmt::format("range {} of {}: remote range {:#x} + {} bytes lies in no single registered region of {}",
                              i, ranges.size(), ranges[i].first, ranges[i].second, peer.engine_id()));
