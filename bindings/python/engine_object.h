@@ -37,7 +37,7 @@ void bind_transfer_values(nanobind::module_& module);
 void bind_prepared_list(nanobind::module_& module);
 // The methods of the engine that prepare lists and move ranges by index.
 void bind_prepared(EngineClass& engine);
-// The methods of the engine that move bytes.
+// Binds the engine's methods that move bytes.
 void bind_transfers(EngineClass& engine);
 
 }  // namespace onesided::python

@@ -59,7 +59,7 @@ MemoryArgument of_object(nb::handle memory) {
   const auto address = reinterpret_cast<std::uint64_t>(buffer.buf);
   const auto nbytes = static_cast<std::uint64_t>(buffer.len);
   PyBuffer_Release(&buffer);  // the view holds the memory from here on
-  if (!is_one_range) raise_invalid("the array is not contiguous: its bytes are no single range");
+  if (!is_one_range) raise_invalid("the array is not contiguous, so its bytes are not one range");
   return {address, nbytes, MemType::kHost, std::move(view)};
 }
 

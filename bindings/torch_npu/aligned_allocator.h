@@ -21,13 +21,14 @@
 
 namespace onesided::torch_npu {
 
-// What the Python MemPool says before it constructs the C++ one: the next pool this thread creates is aligned.
+// Set by the Python MemPool before it constructs the C++ one: the next pool that this thread creates is aligned.
 struct NextPool {
   PoolOptions options;
 };
 
-// The decorator. Internally synchronized, one per process, never destroyed: storages remember it as their allocator.
-// Rules for locks: torch_npu may call with locks of its own held; nothing of ours is held while it is called.
+// The decorator. Internally synchronized, one per process, never destroyed, because storages keep it as their
+// allocator. Rules for locks: torch_npu may call with its own locks held; no lock of this class is held while torch_npu
+// is called.
 class AlignedAllocator final : public CompleteAllocator {
  public:
   static AlignedAllocator& instance();
@@ -128,7 +129,7 @@ class AlignedAllocator final : public CompleteAllocator {
     device_allocator(native()).attachOomRejectionObserver(std::move(observer));
   }
   void attachAllocatorTraceTracker(TraceTracker tracker) override;
-  // "aligned pool (0, 3) on npu:0: 64 MiB reserved, 60 MiB allocated, 0 overhead", one line a pool.
+  // "aligned pool (0, 3) on npu:0: 64 MiB reserved, 60 MiB allocated, 0 overhead", one line per pool.
   std::string describe_pools(int device);
 
  private:

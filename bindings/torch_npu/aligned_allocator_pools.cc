@@ -156,7 +156,7 @@ void AlignedAllocator::setUseOnOOM(c10::DeviceIndex device, PoolId id, bool use_
 }
 
 void AlignedAllocator::setNoSplit(c10::DeviceIndex device, PoolId id) {
-  // An aligned pool learned it at its creation (PoolOptions::no_split).
+  // An aligned pool got this at its creation (PoolOptions::no_split).
   if (!directory_.find(id)) device_allocator(native()).setNoSplit(device, id);
 }
 

@@ -60,7 +60,7 @@ std::string AlignedPool::export_key(const SegmentInfo& segment) {
   void* runtime = ::dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
   const auto get_key =
       runtime ? reinterpret_cast<ExportKey>(::dlsym(runtime, "aclrtIpcMemGetExportKey")) : ExportKey{nullptr};
-  TORCH_CHECK(get_key, "onesided: this Ascend runtime cannot share memory: it lacks aclrtIpcMemGetExportKey");
+  TORCH_CHECK(get_key, "onesided: this Ascend runtime cannot share memory: it has no aclrtIpcMemGetExportKey");
   char key[kIpcKeyBytes] = {};
   const int code = get_key(reinterpret_cast<void*>(segment.address), segment.nbytes, key, sizeof key, kNoPidValidation);
   TORCH_CHECK(code == 0, "onesided: aclrtIpcMemGetExportKey of ", segment.nbytes, " bytes failed with ", code);

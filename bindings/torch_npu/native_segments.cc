@@ -34,7 +34,7 @@ class Listeners {
       registrations_.push_back(registration);
       first = followed_.insert(&native).second;
     }
-    // Takes the allocator's lock, under which tell() takes ours.
+    // Takes the allocator's lock, under which tell() takes this object's lock.
     if (first)
       counted_pools(&native).attachAllocatorTraceTracker([](const TraceEntry& entry) { instance().tell(entry); });
   }

@@ -21,7 +21,7 @@ bool Routing::end(c10::DeviceIndex device, PoolId id) {
   };
   auto found = std::find_if(entries.rbegin(), entries.rend(), of_this_thread);
   if (found == entries.rend()) found = std::find_if(entries.rbegin(), entries.rend(), with_id);
-  // Begun before the decorator was installed: the native allocator knows it, we do not.
+  // Begun before the decorator was installed: only the native allocator has the entry.
   if (found == entries.rend()) return false;
   const bool captures = found->captures;
   if (found->pool) aligned_.fetch_sub(1, std::memory_order_relaxed);

@@ -34,7 +34,10 @@ _WORDS = [
     (r"\bds_serialized_keys\b", "serialized_mem_descs"),
     (r"(?<=tensor_transport_meta=meta)\)", ", tensors=[])"),
     # The store, its fakes, and what they were asked.
-    (r"(?ms)^        with \(\n            patch\(.*?^        \):\n            yield ", "        if True:\n            yield "),
+    (
+        r"(?ms)^        with \(\n            patch\(.*?^        \):\n            yield ",
+        "        if True:\n            yield ",
+    ),
     (r"(?m)^        (mock_client|encoder|decoder|assert decoder)\b.*assert_(not_)?called.*\n", ""),
     (r"(?m)^        assert decoder\..*\n", ""),
 ]
@@ -81,7 +84,10 @@ def main(arguments: list[str]) -> int:
         report = folder / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         subprocess.run(
-            [*command, *arguments[1:], "test_ray_ascend.py"], cwd=folder, env=os.environ | {"PYTHONPATH": paths}, check=False
+            [*command, *arguments[1:], "test_ray_ascend.py"],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": paths},
+            check=False,
         )
         return summarize(report, {f"test_ray_ascend::{test}": why for test, why in _KNOWN.items()})
 

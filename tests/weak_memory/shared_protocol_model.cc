@@ -138,7 +138,7 @@ struct OwnerWaitsForWriters : rl::test_suite<OwnerWaitsForWriters, 3> {
   }
 };
 
-// T0: announce | a lease? then sleep until woken      T1: give back | anybody announced? then wake
+// T0: announce | a lease? then sleep until woken      T1: release | a waiter announced? then wake
 struct NoWakeUpIsLost : rl::test_suite<NoWakeUpIsLost, 2> {
   static constexpr std::uint64_t kLease = 7;
   ModelAtomic<std::uint64_t> cell;

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import package, roots, suite, tally, wheel
+from . import package, roots, runners, tally, wheel
 from .cache import cache_folder, pip_step
 from .paths import BUILD, ROOT, tool
 from .problem import Problem
@@ -50,7 +50,7 @@ def _site(built: Path) -> Path:
 
 def _report(name: str, output: str) -> list[Path]:
     """Writes the XML reports that a run in the root printed; their files."""
-    folder = suite.REPORTS / f"aarch64-{name}"
+    folder = runners.REPORTS / f"aarch64-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     files = []

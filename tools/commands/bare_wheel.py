@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from . import suite
+from . import runners
 from .environment import child_environment, why_pip_failed
 from .package import build_environment, why_build_failed
 from .paths import BUILD, PYTHON, ROOT
@@ -32,4 +32,4 @@ def run() -> Tally:
     except Problem as problem:
         print(problem)
         return Tally(failed=1)
-    return suite.run_pytest(["tests/wheel"], name="wheel", python=str(bare / "bin" / "python"))
+    return runners.run_pytest(["tests/wheel"], name="wheel", python=str(bare / "bin" / "python"))

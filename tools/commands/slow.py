@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import aarch64, bare_wheel, fuzz, suite, weak_memory, wheel_install
+from . import aarch64, bare_wheel, fuzz, runners, weak_memory, wheel_install
 from .paths import ROOT
 from .tally import Tally
 

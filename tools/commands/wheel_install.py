@@ -56,8 +56,8 @@ def in_root(name: str, wheels: Path, tests: Sequence[str], folders: Mapping[Path
     done = roots.run(name, command, show=show, settings=settings)
     output, _, report = done.stdout.partition(_REPORT)
     print(output[-6000:], done.stderr[-3000:] if done.returncode else "", sep="\n", flush=True)
-    suite.REPORTS.mkdir(parents=True, exist_ok=True)
-    file = suite.REPORTS / f"wheel-{name}.xml"
+    runners.REPORTS.mkdir(parents=True, exist_ok=True)
+    file = runners.REPORTS / f"wheel-{name}.xml"
     file.write_text(report)
     return tally.from_pytest(file, done.returncode)
 

@@ -115,7 +115,7 @@ def _mem_pool_init(extension: ModuleType, original: Callable[..., None]) -> Call
             alignment = alignment_of(allocator)
         if not alignment:
             if pool_options:
-                raise ValueError("pool_options are those of an aligned pool: give sub_block_alignment too")
+                raise ValueError("pool_options are options of an aligned pool: pass sub_block_alignment too")
             _construct(original, self, allocator, use_on_oom, no_split)
             return
         extension.declare_next_pool(alignment, no_split=no_split, **(pool_options or {}))

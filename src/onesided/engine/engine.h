@@ -94,11 +94,12 @@ class Engine {
   // Ranges that are checked and bound once, for transfer(). (address, bytes) each. PARAM_INVALID: a range lies in no
   // single registered region. They keep nothing registered.
   Result<std::shared_ptr<const PreparedList>> prepare_local(std::span<const PreparedList::Address> ranges);
-  // The same of what the remote has registered now. Connects with auto_connect. NOT_CONNECTED, PEER_LOST.
+  // The same for ranges that the remote has registered now. Connects with auto_connect. Errors: NOT_CONNECTED,
+  // PEER_LOST.
   Result<std::shared_ptr<const PreparedList>> prepare_remote(std::string_view remote_id,
                                                              std::span<const PreparedList::Address> ranges,
                                                              TimeoutMs timeout_ms = kDefaultTimeoutMs);
-  // The same of what the remote has described; asks nobody.
+  // The same for ranges that the remote has described; sends no message.
   Result<std::shared_ptr<const PreparedList>> prepare_remote(const RemoteRegions& described,
                                                              std::span<const PreparedList::Address> ranges);
   // As transfer_async(), between ranges of two prepared lists: item i is local range local_indices[i] and remote range
@@ -108,8 +109,8 @@ class Engine {
                                              const PreparedList& remote, const Indices& remote_indices,
                                              TimeoutMs timeout_ms = std::nullopt);
 
-  // Waits until the peer's engine has it. NOTIFY_FAILED: its queue is full. TIMEOUT, NOT_CONNECTED, PEER_LOST.
-  // PARAM_INVALID: above capability("MAX_NOTIFY_BYTES").
+  // Blocks until the peer's engine has received the notification. Errors: NOTIFY_FAILED if the peer's queue is full;
+  // PARAM_INVALID above capability("MAX_NOTIFY_BYTES"); TIMEOUT, NOT_CONNECTED, PEER_LOST.
   Result<void> send_notify(std::string_view remote_id, std::string_view name, std::string_view message,
                            TimeoutMs timeout_ms = kDefaultTimeoutMs);
   // All received notifications, oldest first. Does not block.
@@ -148,7 +149,7 @@ class Engine {
   std::optional<Error> run_inline(Peer& peer, Op op, const Plan& plan);
   std::shared_ptr<Transfer> start(PeerUse use, Op op, std::vector<TransferItem> items, Plan& plan, Deadline deadline,
                                   bool caller_waits);
-  // Starts a plan that nobody waits for here, or says why it was refused.
+  // Starts a plan without waiting for it. Error: the reason why the plan was refused.
   Result<std::shared_ptr<Transfer>> launch(PeerUse use, Op op, std::vector<TransferItem> items,
                                            const Result<void>& planned, Plan& plan, Deadline deadline);
 

@@ -202,7 +202,7 @@ Result<std::shared_ptr<Transfer>> Engine::launch(PeerUse use, Op op, std::vector
                                                  const Result<void>& planned, Plan& plan, Deadline deadline) {
   if (planned.status() == Status::kStale) return Transfer::refused(op, std::move(items), planned.error());
   if (!planned.ok()) return refusal(planned.error());
-  // One that fails is done again as a transfer, for what each item did.
+  // If the inline copy fails, it is repeated as a transfer, which reports the result of each item.
   if (fits_inline(plan) && !run_inline(*use, op, plan)) return Transfer::arrived(op, std::move(items));
   if (!core_->outstanding.take(core_->options.max_outstanding, deadline))
     return Error(Status::kTimeout,

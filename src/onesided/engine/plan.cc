@@ -225,9 +225,10 @@ Error no_link(const Peer& peer, const RegionTraits& traits, std::uint64_t remote
     return {Status::kStale, fmt::format("remote region {}.{} with {:#x} was deregistered", traits.key.index,
                                         traits.key.generation, remote_address)};
   if (traits.exported)
-    return {Status::kTimeout,
-            fmt::format("{} has not passed on the memory at {:#x} yet, and no other transport in use carries it",
-                        peer.engine_id(), remote_address)};
+    return {
+        Status::kTimeout,
+        fmt::format("{} has not passed the file of the memory at {:#x} yet, and no other transport in use carries it",
+                    peer.engine_id(), remote_address)};
   return {Status::kUnsupported, fmt::format("no transport in use towards {} carries {} memory at {:#x}; see stats()",
                                             peer.engine_id(), traits.device ? "device" : "host", remote_address)};
 }

@@ -103,8 +103,8 @@ void RegionTable::retire(RegionKey key) {
   if (key.index >= capacity_) return;
   auto& slot = entry(key.index);
   if (slot.live.load(std::memory_order_relaxed) != key.generation) return;
-  // What the owner writes into this memory afterwards comes later for every reader; so does the scan of write leases
-  // for every writer (they take the lease first and look at `live` then).
+  // Ordered before the owner's later writes into this memory, for every reader, and before the following scan of write
+  // leases, for every writer (a writer takes its lease first and then checks `live`).
   retire_row(slot);
   header().epoch.fetch_add(1, std::memory_order_seq_cst);
 }

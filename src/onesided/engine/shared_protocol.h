@@ -49,14 +49,14 @@ void publish_row(Row& row, const RowWords& words, const Fence& fence = {}) {
   row.live.store(words.generation, std::memory_order_release);
 }
 
-// Ends with a fence: what its caller writes or looks at next comes later for everybody.
+// Ends with a fence: the caller's following writes and checks are later for all threads and processes.
 template <class Row, class Fence = MachineFence>
 void retire_row(Row& row, const Fence& fence = {}) {
   row.live.store(0, std::memory_order_seq_cst);
   fence(std::memory_order_seq_cst);
 }
 
-// Begins with a fence: what its caller read or stored before comes earlier for everybody.
+// Begins with a fence: the caller's preceding reads and stores are earlier for all threads and processes.
 template <class Row, class Fence = MachineFence>
 bool row_is_live(const Row& row, std::uint32_t generation, const Fence& fence = {}) {
   fence(std::memory_order_seq_cst);

@@ -72,7 +72,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   std::uint64_t bytes_total() const { return bytes_total_; }
   // From its submission to its end, or to now.
   std::int64_t elapsed_us() const;
-  // One a submitted item, in order. While the status is WAITING, an item that has not ended counts as success so far.
+  // One result per submitted item, in order. While the status is WAITING, an unfinished item is reported as success.
   std::vector<ItemResult> items() const;
 
   // For the engine.

@@ -11,7 +11,7 @@ import pytest
 
 from onesided import compat
 
-# The real packages crash now and then on a busy machine, so nobody waits for them by default.
+# The real packages sometimes crash on a busy machine, so they are not tested by default.
 REAL_VARIABLE = "ONESIDED_TEST_REAL_PACKAGES"
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "onesided/compat/peers/bin/python"

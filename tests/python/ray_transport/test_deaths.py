@@ -143,9 +143,13 @@ def test_after_an_abort_the_buffers_are_quiet(far_pair: tuple[Any, Any]) -> None
         return state, text, quiet, other, int(ray.get(refs[0])[0].sum())
 
     owner, reader = far_pair
-    refs = [ray.get(owner.put.remote(make))[0] for make in (make_large, lambda: [torch.ones(1 << 20, dtype=torch.uint8)])]
+    refs = [
+        ray.get(owner.put.remote(make))[0] for make in (make_large, lambda: [torch.ones(1 << 20, dtype=torch.uint8)])
+    ]
     owner_pid = ray.get(owner.pid.remote())
-    state, text, quiet, other, again = ray.get(reader.call.remote(lambda self: abort_in_the_middle(self, refs, owner_pid)))
+    state, text, quiet, other, again = ray.get(
+        reader.call.remote(lambda self: abort_in_the_middle(self, refs, owner_pid))
+    )
     assert state == "ABORTED"
     assert "was aborted" in text
     assert quiet

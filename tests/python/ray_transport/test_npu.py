@@ -258,7 +258,9 @@ def test_weights_in_a_transfer_pool_with_a_publisher(trainer: Any, rollout: Any)
         version, weights = self.reader.pull(30.0)
         values = {float(value) for t in weights.values() for value in (t.min().cpu(), t.max().cpu())}
         on_host = self.host_reader.pull(30.0)[1]
-        assert {(t.device.type, float(t.min()), float(t.max())) for t in on_host.values()} == {("cpu", version, version)}
+        assert {(t.device.type, float(t.min()), float(t.max())) for t in on_host.values()} == {
+            ("cpu", version, version)
+        }
         return version, {str(t.device) for t in weights.values()}, values, onesided.ray.stats()["registrations"]
 
     handle = ray.get(trainer.call.remote(publish))

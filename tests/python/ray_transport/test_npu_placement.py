@@ -109,7 +109,9 @@ def test_over_the_vendors_engine_library(cluster: None) -> None:
 
     regions = []
     for value in (1, 2, 3):
-        assert ray.get(reader.keep.remote(owner.make.remote(in_a_new_pool(value)))) == [("npu:0", float(value * (3 << 20)))]
+        assert ray.get(reader.keep.remote(owner.make.remote(in_a_new_pool(value)))) == [
+            ("npu:0", float(value * (3 << 20)))
+        ]
         seen = ray.get(reader.call.remote(engine))
         assert seen["ascend"] >= value * (3 << 20), seen
         assert set(seen) == {"ascend", "regions"}

@@ -58,7 +58,9 @@ def test_every_setting_is_in_the_docs_and_has_its_wrong_values_here() -> None:
 
 
 def test_a_misspelt_setting_is_not_ignored() -> None:
-    with pytest.raises(ValueError, match="ONESIDED_RAY_CONNECT_TIMEOUT: no such setting; did you mean ONESIDED_RAY_CONNECT"):
+    with pytest.raises(
+        ValueError, match="ONESIDED_RAY_CONNECT_TIMEOUT: no such setting; did you mean ONESIDED_RAY_CONNECT"
+    ):
         Options.from_environment({"ONESIDED_RAY_CONNECT_TIMEOUT": "10"})
 
 

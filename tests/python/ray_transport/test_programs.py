@@ -36,7 +36,9 @@ def run(code: list[str]) -> str:
 
 
 def test_the_weight_sync_example() -> None:
-    out = run([str(ROOT / "examples/weight_sync/weight_sync.py"), "--rollouts", "2", "--updates", "20", "--width", "256"])
+    out = run(
+        [str(ROOT / "examples/weight_sync/weight_sync.py"), "--rollouts", "2", "--updates", "20", "--width", "256"]
+    )
     assert "version 20 is the same in the trainer and in 2 rollouts" in out
     told = re.findall(r"(\d+) versions taken.*registrations later: (\d+)$", out, re.MULTILINE)
     assert len(told) == 2

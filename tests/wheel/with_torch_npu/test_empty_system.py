@@ -1,5 +1,5 @@
-"""Somebody installs the wheel beside torch_npu on a system that has Python and nothing else. Run by `./do test --all` in a
-root folder of Debian, by the interpreter of the environment that the wheel was installed into."""
+"""Installs the wheel together with torch_npu on a system that has only Python. Run by `./do test --all` in a root
+folder of Debian, by the interpreter of the environment that the wheel was installed into."""
 
 from __future__ import annotations
 
