@@ -23,8 +23,8 @@ ONESIDED_SIM_ABSENT(rtFunctionRegister)
 ONESIDED_SIM_ABSENT(rtGetC2cCtrlAddr)
 ONESIDED_SIM_ABSENT(rtKernelLaunch)
 
-// torchair, the graph compiler of torch_npu, is linked against these. Those that return a pointer answer a value that is
-// none: nothing calls them outside of graphs.
+// torchair, the graph compiler of torch_npu, is linked against these. Those that return a pointer answer a value that
+// is none: nothing calls them outside of graphs.
 ONESIDED_SIM_ABSENT(aclopStartDumpArgs)
 ONESIDED_SIM_ABSENT(aclopStopDumpArgs)
 ONESIDED_SIM_ABSENT(acltdtCreateChannelWithCapacity)

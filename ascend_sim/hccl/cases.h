@@ -1,5 +1,5 @@
 // One collective, as one rank issues and checks it. Its data is small whole numbers that depend only on the case, the
-// rank and the place, so every rank knows what every type must hold, to the bit, without asking anybody.
+// rank and the place, so every rank knows what every type must hold, to the bit, without asking any rank.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -122,8 +122,8 @@ bool RoutedCall::convert(c10::IValue& value, const c10::Argument& argument) {
   } else if (is_type(argument, c10::TypeKind::DeviceObjType)) {
     value = c10::Device(c10::kCPU);
   } else if (is_type(argument, c10::TypeKind::GeneratorType)) {
-    value = draw_generator(device_,
-                           value.isGenerator() ? std::optional<at::Generator>(value.toGenerator()) : std::nullopt);
+    value =
+        draw_generator(device_, value.isGenerator() ? std::optional<at::Generator>(value.toGenerator()) : std::nullopt);
     return true;
   }
   return false;

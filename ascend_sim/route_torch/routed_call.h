@@ -18,8 +18,8 @@ class RoutedCall {
 
   // Computes with PyTorch's own CPU kernel of the operator.
   void run();
-  // Replaces the arguments on the stack by CPU tensors over the same memory, lets `compute` replace them by its results,
-  // and turns those into npu tensors. Work queued on the current stream is done before.
+  // Replaces the arguments on the stack by CPU tensors over the same memory, lets `compute` replace them by its
+  // results, and turns those into npu tensors. Work queued on the current stream is done before.
   void run(const std::function<void()>& compute);
 
  private:

@@ -1,5 +1,5 @@
-// Two text functions with bounds, which the vendor's stack brings along under these names and torchair is linked against.
-// They answer 0 or a length, and -1 where the text does not fit; the destination is then the empty string.
+// Two text functions with bounds, which the vendor's stack brings along under these names and torchair is linked
+// against. They answer 0 or a length, and -1 where the text does not fit; the destination is then the empty string.
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>

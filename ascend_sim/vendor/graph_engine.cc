@@ -1,8 +1,9 @@
-// torch_npu's compiler (torchair) is linked against the graph engine and loads only where all of these exist: frameworks
-// import it even when they never compile a graph. Graphs are not simulated: each of these throws, and says so.
+// torch_npu's compiler (torchair) is linked against the graph engine and loads only where all of these exist:
+// frameworks import it even when they never compile a graph. Graphs are not simulated: each of these throws, and says
+// so.
 //
-// The names are those that torchair imports, the same from torch_npu 2.6 to 2.14. They are C++ functions of classes that
-// are not declared here, hence the mangled names.
+// The names are those that torchair imports, the same from torch_npu 2.6 to 2.14. They are C++ functions of classes
+// that are not declared here, hence the mangled names.
 #include <stdexcept>
 
 extern "C" {
@@ -53,7 +54,8 @@ ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session23SetGraphConstMemoryBaseEjPKvm);
 ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session28UpdateGraphFeatureMemoryBaseEjPKvm);
 ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session30SetGraphFixedFeatureMemoryBaseEjPKvm);
 ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session39UpdateGraphRefreshableFeatureMemoryBaseEjPKvm);
-ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session8AddGraphEjRKNS_5GraphERKSt3mapINS_12AscendStringES5_St4lessIS5_ESaISt4pairIKS5_S5_EEE);
+ONESIDED_SIM_NO_GRAPH(
+    _ZN2ge7Session8AddGraphEjRKNS_5GraphERKSt3mapINS_12AscendStringES5_St4lessIS5_ESaISt4pairIKS5_S5_EEE);
 ONESIDED_SIM_NO_GRAPH(_ZN2ge7Session8RunGraphEjRKSt6vectorINS_6TensorESaIS2_EERS4_);
 ONESIDED_SIM_NO_GRAPH(_ZN2ge7SessionC1ERKSt3mapINS_12AscendStringES2_St4lessIS2_ESaISt4pairIKS2_S2_EEE);
 ONESIDED_SIM_NO_GRAPH(_ZN2ge7SessionD1Ev);
@@ -82,7 +84,8 @@ ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor20GetOriginShapeDimNumEv);
 ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor7GetDataEv);
 ONESIDED_SIM_NO_GRAPH(_ZNK2ge6Tensor9GetFormatEv);
 ONESIDED_SIM_NO_GRAPH(_ZNK2ge7Session25RegisterExternalAllocatorEPKvSt10shared_ptrINS_9AllocatorEE);
-ONESIDED_SIM_NO_GRAPH(_ZNK2ge8Operator25GetAllIrAttrNamesAndTypesERSt3mapINS_12AscendStringES2_St4lessIS2_ESaISt4pairIKS2_S2_EEE);
+ONESIDED_SIM_NO_GRAPH(
+    _ZNK2ge8Operator25GetAllIrAttrNamesAndTypesERSt3mapINS_12AscendStringES2_St4lessIS2_ESaISt4pairIKS2_S2_EEE);
 
 // Of libhccl, which only the compiler asks for it.
 ONESIDED_SIM_NO_GRAPH(HcclSetConfig);

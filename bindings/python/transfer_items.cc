@@ -85,8 +85,8 @@ std::vector<std::uint64_t> rows_of(nb::handle rows, std::size_t columns, std::si
   const auto wide = static_cast<Py_ssize_t>(columns + more);
   for (Py_ssize_t i = 0; more > 0 && i < count; ++i) {
     PyObject* row = PyTuple_GetItem(list.ptr(), i);
-    const bool is_wide = (PyTuple_CheckExact(row) && PyTuple_Size(row) == wide) ||
-                         (PyList_CheckExact(row) && PyList_Size(row) == wide);
+    const bool is_wide =
+        (PyTuple_CheckExact(row) && PyTuple_Size(row) == wide) || (PyList_CheckExact(row) && PyList_Size(row) == wide);
     if (is_wide) width = columns + more;
   }
   std::vector<std::uint64_t> words;

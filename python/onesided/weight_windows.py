@@ -1,8 +1,8 @@
 """A stream of named tensors from one process to several, pulled by the readers window by window.
 
 The source keeps the tensors of a window where they are, describes them, and tells its readers; every reader READs them and
-reports, and the source lets go of them. Nothing is staged at the source, and every signal is a notification: no marker is
-ever written into anybody's memory. Two windows are open at a time, so that one moves while the other is loaded.
+reports, and the source releases them. Nothing is staged at the source, and every signal is a notification: no marker is
+ever written into the memory of a tensor. Two windows are open at a time, so that one moves while the other is loaded.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ FusedCall read_call(Arguments& arguments) {
   return call;
 }
 
-// A tensor of one of the layouts as a list of sequences, each [heads, tokens, width]. `lengths`: tokens of each sequence
-// (of TND: the running sum); empty: all.
+// A tensor of one of the layouts as a list of sequences, each [heads, tokens, width]. `lengths`: tokens of each
+// sequence (of TND: the running sum); empty: all.
 std::vector<at::Tensor> cut(const FusedCall& call, const at::Tensor& x, std::int64_t heads,
                             const std::vector<std::int64_t>& lengths) {
   const std::string& layout = call.input_layout;
@@ -103,8 +103,8 @@ at::Tensor pages_of(const FusedCall& call, const at::Tensor& cache) {
   TORCH_CHECK(cache.dim() == 3 || cache.dim() == 4, call.name, ": a paged cache has 3 or 4 dimensions, not ",
               cache.dim());
   const at::Tensor pages = cache.dim() == 4 ? cache.transpose(1, 2) : cache.unflatten(-1, {call.key_heads, -1});
-  TORCH_CHECK(pages.size(1) == call.block_size, call.name, ": block_size ", call.block_size, " for a cache with blocks of ",
-              pages.size(1));
+  TORCH_CHECK(pages.size(1) == call.block_size, call.name, ": block_size ", call.block_size,
+              " for a cache with blocks of ", pages.size(1));
   return pages;
 }
 
@@ -133,16 +133,13 @@ at::Tensor hidden_in(const FusedCall& call, std::int64_t i, std::int64_t queries
       while (mask.dim() > 2) mask = mask.select(0, mask.size(0) == 1 ? 0 : i);
       return mask.narrow(0, 0, queries).narrow(1, 0, keys);
     }
-    case kCausalFromStart:
-      return column > row;
-    case kCausalToEnd:
-      return causal_to_the_end(queries, keys);
+    case kCausalFromStart: return column > row;
+    case kCausalToEnd: return causal_to_the_end(queries, keys);
     case kBand: {
       const at::Tensor own = row + (keys - queries);
       return (column > own + call.after).logical_or(column < own - call.before);
     }
-    default:
-      TORCH_CHECK(false, call.name, ": sparse_mode ", call.sparse_mode, " is not simulated; use 0 to 4");
+    default: TORCH_CHECK(false, call.name, ": sparse_mode ", call.sparse_mode, " is not simulated; use 0 to 4");
   }
 }
 

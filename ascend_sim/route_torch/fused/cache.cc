@@ -9,8 +9,9 @@
 namespace onesided::sim {
 namespace {
 
-// Writes row i of `rows` to slot slots[i] of `cache` ([blocks, block_size, ...]). A negative slot drops its row, which is
-// how padding is marked. A slot beyond the cache is an error and nothing is written: the hardware would write elsewhere.
+// Writes row i of `rows` to slot slots[i] of `cache` ([blocks, block_size, ...]). A negative slot drops its row, which
+// is how padding is marked. A slot beyond the cache is an error and nothing is written: the hardware would write
+// elsewhere.
 void write_slots(const std::string& name, const at::Tensor& rows, const at::Tensor& cache, const at::Tensor& slots) {
   const std::int64_t size = cache.size(0) * cache.size(1);
   TORCH_CHECK(cache.is_contiguous(), name, ": the cache must be contiguous");
@@ -119,8 +120,8 @@ Results kv_rms_norm_rope_cache(Arguments& arguments) {
   const std::int64_t latent_size = gamma.numel();
   const at::Tensor latent =
       (normalize_rms(wide.narrow(-1, 0, latent_size), epsilon).value * gamma.to(at::kFloat)).to(kv.scalar_type());
-  const at::Tensor rope =
-      rotate_half(even_then_odd(wide.narrow(-1, latent_size, kv.size(-1) - latent_size)), cos, sin).to(kv.scalar_type());
+  const at::Tensor rope = rotate_half(even_then_odd(wide.narrow(-1, latent_size, kv.size(-1) - latent_size)), cos, sin)
+                              .to(kv.scalar_type());
   const auto by_token = [](const at::Tensor& x) { return x.transpose(1, 2).flatten(0, 1); };
   write_slots(arguments.operator_name(), by_token(rope), rope_cache, slots);
   write_slots(arguments.operator_name(), by_token(latent), latent_cache, slots);

@@ -57,8 +57,8 @@ Results swiglu(Arguments& arguments) {
   return {(at::silu(halves[0]) * halves[1]).to(x.scalar_type())};
 }
 
-// Private layouts (FRACTAL_NZ and others) change where the hardware keeps an element, never its value. Simulated tensors
-// keep PyTorch's layout.
+// Private layouts (FRACTAL_NZ and others) change where the hardware keeps an element, never its value. Simulated
+// tensors keep PyTorch's layout.
 Results format_cast(Arguments& arguments) { return {arguments.first_tensor()}; }
 
 Results transpose_batch_matmul(Arguments& arguments) {

@@ -12,7 +12,8 @@ struct Normalized {
 };
 Normalized normalize_rms(const at::Tensor& x, double epsilon);
 
-// x * cos + rotated(x) * sin. Half: rotated(x) = (-second half, first half). Interleaved: each pair (a, b) gives (-b, a).
+// x * cos + rotated(x) * sin. Half: rotated(x) = (-second half, first half). Interleaved: each pair (a, b) gives (-b,
+// a).
 at::Tensor rotate_half(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor rotate_interleaved(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 

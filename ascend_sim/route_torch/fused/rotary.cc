@@ -1,3 +1,4 @@
+// Rotary position embeddings, in the two ways in which models pair the elements of a head.
 #include <ATen/TensorOperators.h>
 
 #include "ascend_sim/route_torch/fused/elementwise.h"
@@ -27,8 +28,8 @@ Results interleave_rope(Arguments& arguments) {
 
 namespace {
 
-// Rotates the first columns of every head of `x` ([tokens, heads * head_size]) in place. `cos_sin` is [tokens, columns]:
-// the cosines of all angles, then their sines.
+// Rotates the first columns of every head of `x` ([tokens, heads * head_size]) in place. `cos_sin` is [tokens,
+// columns]: the cosines of all angles, then their sines.
 void rotate_heads(const at::Tensor& x, std::int64_t head_size, const at::Tensor& cos_sin, bool halves) {
   const std::int64_t columns = cos_sin.size(-1);
   TORCH_CHECK(x.is_contiguous(), "_npu_rotary_embedding: query and key must be contiguous");

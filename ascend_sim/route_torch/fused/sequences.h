@@ -8,8 +8,8 @@
 
 namespace onesided::sim {
 
-// One sequence: query [query heads, queries, width], key [key heads, keys, width], value [key heads, keys, value width].
-// Each key head serves query heads / key heads query heads that follow each other.
+// One sequence: query [query heads, queries, width], key [key heads, keys, width], value [key heads, keys, value
+// width]. Each key head serves query heads / key heads query heads that follow each other.
 struct Sequence {
   at::Tensor query;
   at::Tensor key;

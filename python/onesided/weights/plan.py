@@ -46,7 +46,7 @@ class Plan:
 def make_plan(
     engine: Engine, boxes: Sequence[Box], manifests: Sequence[Manifest], reader: int, staging: torch.Tensor
 ) -> Plan:
-    """WeightsError: names the parameter that nobody publishes, that has another shape, or that ranks describe
+    """WeightsError: names the parameter that no rank publishes, that has another shape, or that ranks describe
     differently, and the boxes that overlap or are missing."""
     wanted = parameters_of(boxes)
     held = _published(manifests)
