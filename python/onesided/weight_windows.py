@@ -179,7 +179,14 @@ class WindowReader:
     """One reader of one stream. Confined to one thread."""
 
     def __init__(
-        self, engine: Engine, source: str, pulse: Pulse, *, version: int | None, device: str = "cpu", timeout_s: float = 600.0
+        self,
+        engine: Engine,
+        source: str,
+        pulse: Pulse,
+        *,
+        version: int | None,
+        device: str = "cpu",
+        timeout_s: float = 600.0,
     ) -> None:
         self._engine = engine
         self._source = source
@@ -243,7 +250,9 @@ class WindowReader:
             self._engine.send_notify(self._source, _READ, note, 5000)
         except EngineError as problem:
             if not error:
-                raise WeightStreamError(f"the source {self._source} cannot be told of window {number}: {problem}") from problem
+                raise WeightStreamError(
+                    f"the source {self._source} cannot be told of window {number}: {problem}"
+                ) from problem
 
 
 class _Arriving:

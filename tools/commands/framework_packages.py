@@ -20,4 +20,10 @@ PINS = {
     "openai==3.63.0 fastapi==0.136.3 starlette==1.10.0 orjson==3.13.0 xgrammar==0.2.8 apache_tvm_ffi==0.1.11 " + _VLLM,
     "vllm-0.18.0": "vllm==0.18.0 transformers==4.57.6 tokenizers==0.22.2 huggingface_hub==0.36.2 openai==2.24.0 "
     "fastapi==0.123.10 starlette==0.50.0 xgrammar==0.1.32 " + _VLLM,
+    "verl-0.9.1": "verl==0.9.1 accelerate==1.16.0 antlr4_python3_runtime==4.9.3 anyio==4.16.0 cachetools==8.0.3 "
+    "cloudpickle==3.1.3 codetiming==1.4.0 datasets==5.2.0 dill==0.4.1 fastapi==0.136.3 huggingface_hub==0.36.2 "
+    "hydra_core==1.3.2 importlib_metadata==10.2.0 multiprocess==0.70.19 omegaconf==2.3.0 opentelemetry_api==1.45.2 "
+    "orjson==3.13.0 pandas==3.1.1 peft==0.21.2 psutil==7.2.2 pyarrow==26.0.1 python_dateutil==4.0.0 pyvers==0.2.3 "
+    "pyzmq==27.3.0 regex==2026.12.2 safetensors==0.8.0 six==1.17.0 starlette==1.10.0 tensordict==0.15.3 "
+    "tokenizers==0.22.2 tqdm==4.70.1 transformers==4.57.6 tzdata==2026.6 uvicorn==0.55.0 xxhash==4.1.0 zipp==4.1.2",
 }

@@ -58,6 +58,11 @@ FRAMEWORKS = (
         imports="vllm.v1.core.sched.scheduler, vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector",
         unused=("vllm/**/*.so",),
     ),
+    Framework(
+        name="verl-0.9.1",
+        tests=("verl",),
+        imports="verl.checkpoint_engine.base",
+    ),
 )
 
 

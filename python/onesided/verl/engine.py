@@ -58,13 +58,18 @@ class OnesidedCheckpointEngine(CheckpointEngine):
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
         """The first actor sends, all rollout workers read from it; the other actors take part in gathering only."""
         if len(metadata) != actor_wg_world_size + rollout_world_size:
-            raise WeightStreamError(f"{len(metadata)} workers prepared; {actor_wg_world_size + rollout_world_size} exist")
+            raise WeightStreamError(
+                f"{len(metadata)} workers prepared; {actor_wg_world_size + rollout_world_size} exist"
+            )
         readers, source = metadata[actor_wg_world_size:], metadata[:1]
-        actor = {
+        actor: dict[str, list[Any]] = {
             "rank": [0] + [-1] * (actor_wg_world_size - 1),
             "peers": [readers] + [[] for _ in range(actor_wg_world_size - 1)],
         }
-        rollout = {"rank": list(range(1, rollout_world_size + 1)), "peers": [source] * rollout_world_size}
+        rollout: dict[str, list[Any]] = {
+            "rank": list(range(1, rollout_world_size + 1)),
+            "peers": [source] * rollout_world_size,
+        }
         return actor, rollout
 
     def init_process_group(self, rank: int, peers: list[dict[str, Any]]) -> None:

@@ -134,9 +134,7 @@ class OnesidedTrainerWeightTransferEngine(base.TrainerWeightTransferEngine[Onesi
         version, self._version = self._version, self._version + 1
         self.client.start_weight_update()
         with ThreadPoolExecutor(1) as pool:  # the workers' call returns when they have everything
-            update = pool.submit(
-                self.client.update_weights, {"version": version, "timeout_s": self._info.timeout_s}
-            )
+            update = pool.submit(self.client.update_weights, {"version": version, "timeout_s": self._info.timeout_s})
             self._stream.send(weights, self._info.window_bytes, version)
             update.result()
         self.client.finish_weight_update()

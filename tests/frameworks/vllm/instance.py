@@ -1,3 +1,4 @@
+# ruff: noqa: E402 - the platform is chosen before modules that look at it are imported
 """One vLLM instance as a process: vLLM's own configuration, scheduler and connector hooks around a model of arithmetic.
 
 The model stands in for the GPU part only. It writes a number into the cache for every token that it computes, a function of
@@ -22,9 +23,17 @@ import vllm
 import vllm.platforms
 from vllm.platforms.cpu import CpuPlatform
 
-# A wheel for GPUs finds no platform on a machine without one. The CPU's is part of it, and must be chosen before
-# modules that look at it are imported.
-vllm.platforms._current_platform = CpuPlatform()
+
+class PlainCpu(CpuPlatform):
+    """vLLM's platform for CPUs without what its kernels ask of the configuration: no kernel runs here."""
+
+    @classmethod
+    def check_and_update_config(cls, vllm_config: Any) -> None:
+        pass
+
+
+# A wheel for GPUs finds no platform on a machine without one. Modules look at it when they are imported.
+vllm.platforms._current_platform = PlainCpu()
 
 from vllm import SamplingParams
 from vllm.config import (

@@ -16,6 +16,7 @@ import torch
 from instance import RELEASE
 from vllm.config.weight_transfer import WeightTransferConfig
 from vllm.distributed.weight_transfer import factory
+from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
 from onesided.vllm import plugin
 
@@ -29,12 +30,13 @@ class Model(torch.nn.Module):
         self.embed = torch.nn.Embedding(50, 16)
         self.layers = torch.nn.ModuleList([torch.nn.Linear(16, 16) for _ in range(3)])
         self.head = torch.nn.Linear(16, 50, bias=False)
-        self.norm = torch.nn.Parameter(torch.randn(16).bfloat16())
+        self.norm = torch.nn.LayerNorm(16).bfloat16()
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         own, loaded = dict(self.named_parameters()), set()
         for name, value in weights:
-            own[name].data.copy_(value)
+            load = getattr(own[name], "weight_loader", default_weight_loader)  # as vLLM's models load
+            load(own[name], value)
             loaded.add(name)
         return loaded
 
@@ -46,9 +48,15 @@ class Worker:
         plugin.register()
         plugin.register()  # every process of vLLM may call it again
         self.model = Model(seed=1)
-        config = WeightTransferConfig(backend="onesided")
+        config = WeightTransferConfig(backend="nccl")
+        config.backend = (
+            "onesided"  # 0.18 checks the name of a backend against its own two when it makes a configuration
+        )
         parallel = SimpleNamespace()
         if RELEASE >= (0, 29):
+            from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
+
+            record_metadata_for_reloading(self.model)  # as vLLM's loader does when it has made a model
             vllm_config = SimpleNamespace(parallel_config=parallel, model_config=None)
             self.engine = factory.WeightTransferEngineFactory.create_engine(
                 config, vllm_config, torch.device("cpu"), self.model
