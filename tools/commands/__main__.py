@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from . import apt, environment, frameworks, fuzz, lint, matrix, package, suite, torch_wheels, wheel
+from . import apt, environment, frameworks, fuzz, lint, matrix, package, runners, suite, torch_wheels, wheel
 from .lock import CheckoutLock
 from .paths import BUILD, LOCK, LOG, PYTHON, ROOT, VENV
 from .problem import Problem

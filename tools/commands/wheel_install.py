@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import roots, suite, tally, versions, wheel
+from . import roots, runners, tally, versions, wheel
 from .cache import cache_folder, pip_step
 from .paths import ROOT
 from .problem import Problem
