@@ -238,7 +238,7 @@ TEST_F(AscendLinkTest, CancelTearsTheConnectionDownAndTheOthersSayWhy) {
   EXPECT_TRUE(sink(a).moved_.empty());
   EXPECT_FALSE(sink(b).rest_.has_value());
   ASSERT_EQ(sink(b).failed_.size(), 1U);
-  EXPECT_THAT(sink(b).failed_.at(0).text(), HasSubstr("cannot call back"));
+  EXPECT_THAT(sink(b).failed_.at(0).text(), HasSubstr("cannot cancel a request"));
   script_->polls_to_complete = 1;
   const auto c = reads(1);
   link_->post(c);
