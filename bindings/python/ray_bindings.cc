@@ -270,10 +270,11 @@ void bind_version_stamp(nb::module_& module) {
       .def_prop_ro("address", [](const VersionStamp& self) { return reinterpret_cast<std::uintptr_t>(&self.words()); })
       .def_prop_ro("nbytes", [](const VersionStamp&) { return VersionStamp::kBytes; })
       .def_prop_ro("version", &VersionStamp::version)
-      .def("begin", &VersionStamp::begin, "Readers refuse what they read from now on.")
-      .def("end_as", &VersionStamp::end_as, nb::arg("version"),
-           "The same with a version of the caller's, greater than any before; else False.")
-      .def("end", &VersionStamp::end, "-> the new version; the memory is whole again.")
+      .def("begin", &VersionStamp::begin, "Starts an update: readers refuse data that they read from now on.")
+      .def(
+          "end_as", &VersionStamp::end_as, nb::arg("version"),
+          "Ends the update with this version. False, and nothing changes, unless it is greater than every earlier one.")
+      .def("end", &VersionStamp::end, "Ends the update; returns the new version.")
       .def_static(
           "read", [](nb::bytes bytes) { return VersionStamp::parse({bytes.c_str(), bytes.size()}); }, nb::arg("bytes"),
           "The version in a copy of the stamp, or None while it is being written.");

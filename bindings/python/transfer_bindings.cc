@@ -152,7 +152,7 @@ void bind_transfer_values(nb::module_& module) {
              return nb::make_tuple(regions.items()[item].address, regions.items()[item].nbytes);
            })
       .def("pairs", &bind_pairs, "pairs"_a,
-           "[(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async(); rows as there.");
+           "Binds [(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async(); rows as there.");
   bind_request(module);
   bind_prepared_list(module);
 }
@@ -160,14 +160,13 @@ void bind_transfer_values(nb::module_& module) {
 void bind_transfers(EngineClass& engine) {
   bind_prepared(engine);
   engine
-      .def(
-          "transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a, "timeout_ms"_a = Engine::kDefaultTimeoutMs,
-          "Moves all items: \"READ\" from the remote's memory into ours, \"WRITE\" the other way. descs: [(local_addr, "
-          "remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). An item of rows has three "
-          "numbers more: row_bytes, local_pitch, remote_pitch; nbytes is that of all rows (at most 2^20). On an error "
-          "nothing moves "
-          "any "
-          "more: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory is gone), PEER_LOST, TIMEOUT.")
+      .def("transfer_sync", &transfer_sync, "remote_id"_a, "op"_a, "descs"_a,
+           "timeout_ms"_a = Engine::kDefaultTimeoutMs,
+           "Moves all items and blocks until they have moved: \"READ\" from the remote's memory into the local memory, "
+           "\"WRITE\" in the other direction. descs: [(local_addr, remote_addr, nbytes), ...], an N x 3 array of "
+           "uint64, or RemoteRegions.pairs(). An item of rows has three numbers more: row_bytes, local_pitch, "
+           "remote_pitch; its nbytes is that of all rows (at most 2^20). After an error no byte can move. Errors: "
+           "NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory was deregistered), PEER_LOST, TIMEOUT.")
       .def(
           "transfer_async",
           [](const PyEngine& self, std::string_view id, std::string_view op, nb::handle descs, TimeoutMs ms) {

@@ -69,7 +69,7 @@ def test_what_is_too_small_stops_the_demo_in_words(no_runtime: None, monkeypatch
 def test_every_finding_says_what_to_do_or_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "process_read_error", lambda: "process_vm_readv: Operation not permitted")
     findings = doctor.report()
-    assert {finding.topic for finding in findings} == {"device", "transports", "system", "versions"}
+    assert {finding.topic for finding in findings} == {"device", "imports", "transports", "system", "versions"}
     for finding in findings:
         assert finding.state == doctor.OK or finding.advice, finding
     cma = next(finding for finding in findings if finding.name == "cma")
@@ -94,7 +94,7 @@ def test_it_runs_from_bare_sources_without_torch_rich_or_the_core(tmp_path: Path
     """A copy of the sources, and a Python with none of this environment's packages."""
     source = Path(__file__).resolve().parents[3] / "python" / "onesided"
     copy = tmp_path / "onesided"
-    for path in [*source.glob("*.py"), *source.glob("cli/*.py"), *source.glob("ascend_sim/*.py")]:
+    for path in [*source.glob("*.py"), *source.glob("cli/*.py"), *source.glob("ascend_sim/*.py"), *source.glob("compat/*.py")]:
         target = copy / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())

@@ -44,7 +44,7 @@ DOCUMENTED = (
     ),
     (
         "`garbage_collection_threshold`",
-        "idle segments go when the memory fraction is nearly used up",
+        "idle segments are freed when the memory fraction is nearly used",
         "no effect; it has `gc_threshold` in `pool_options`",
     ),
     (
@@ -62,7 +62,7 @@ DOCUMENTED = (
     (
         "an allocator library",
         "as ever",
-        "each segment comes from it and goes back to it, once; with a guard (above)",
+        "each segment is allocated and freed by it, once; with a guard (above)",
     ),
 )
 
