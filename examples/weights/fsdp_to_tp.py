@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import os
 import socket
+from multiprocessing import connection
 from typing import Any
 
 import torch
@@ -195,7 +196,7 @@ def main() -> None:
         process.start()
     failed = False
     while any(process.is_alive() for process in processes) and not failed:
-        mp.connection.wait([process.sentinel for process in processes if process.is_alive()])
+        connection.wait([process.sentinel for process in processes if process.is_alive()])
         failed = any(process.exitcode for process in processes)
     for process in processes:
         if failed:

@@ -6,12 +6,13 @@ Needs no vLLM: a reader is checked against plain indexing of the same tensors.
 from __future__ import annotations
 
 import itertools
-import os
 
 import pytest
 
-os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-import torch
+# Imported here, once, so that the setting it needs does not stay for other tests.
+with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    torch = pytest.importorskip("torch", reason="weights are torch tensors: pip install onesided[ray]")
 
 from onesided.vllm.layout import (
     CacheLayout,

@@ -10,8 +10,10 @@ import sys
 
 import pytest
 
-os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-import torch
+# Imported here, once, so that the setting it needs does not stay for other tests.
+with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    torch = pytest.importorskip("torch", reason="weights are torch tensors: pip install onesided[ray]")
 
 from onesided.engine import Engine
 from onesided.weight_windows import Pulse, WeightStreamError, WindowReader, WindowSender
@@ -102,7 +104,10 @@ sys.stdin.read()
 
 
 def test_a_killed_reader_ends_the_stream() -> None:
-    child = subprocess.Popen([sys.executable, "-c", _READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", _READER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None
     try:
         peer, pulse = child.stdout.readline().split()

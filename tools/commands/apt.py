@@ -23,6 +23,8 @@ COMPILER = ("g++",)
 FUZZ = ("clang-16", "libclang-rt-16-dev")
 CROSS = ("g++-aarch64-linux-gnu",)
 MODEL_CHECKER = ("relacy-dev",)
+# What tests of the C interface need beside a C compiler; where one is missing, its test is skipped and says so.
+C_INTERFACE = ("abigail-tools", "golang-go", "pkg-config")
 DEEP_LINT = ("clang-16", "clang-tidy-16")
 
 

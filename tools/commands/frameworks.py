@@ -92,7 +92,7 @@ def _share(folder: Path) -> Path:
     wanted = {
         entry.name: entry
         for entry in _site_packages(VENV).iterdir()
-        if not entry.name.startswith(_NOT_SHARED) and entry.name not in ("onesided", "__editable__")
+        if not entry.name.startswith(_NOT_SHARED)
     }
     for link in shared.iterdir():
         if link.name not in wanted or os.readlink(link) != str(wanted[link.name]):
@@ -163,12 +163,11 @@ def run(framework: Framework, arguments: Sequence[str] = ()) -> Tally:
         print(problem)
         return Tally(failed=1)
     places = [str(ROOT / "tests" / "frameworks" / name) for name in framework.tests]
-    source = str(ROOT / "python")
     return runners.run_pytest(
         [*places, *arguments],
         name=f"frameworks-{framework.name}",
         python=str(python),
-        settings={**variables, "PYTHONPATH": source},
+        settings=variables,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from . import frameworks, lint, package, slow
+from . import apt, frameworks, lint, package, slow
 from .runners import run_ctest, run_pytest
 from .tally import Tally
 
@@ -36,6 +36,8 @@ def run(everything: bool) -> int:
     def part(name: str, outcome: Tally) -> None:
         parts.append((name, outcome))
 
+    if everything or os.environ.get("CI"):
+        apt.require(apt.C_INTERFACE)
     _heading("Linters")
     part("linters", run_lint(deep=everything))
     _heading("C++ tests (ctest)")

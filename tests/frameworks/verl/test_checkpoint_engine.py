@@ -88,7 +88,7 @@ class Replica:
 def cluster() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
         environment = {
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path[:0], os.environ["PYTHONPATH"]])
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
         }
         ray.init("local", num_cpus=8, include_dashboard=False, _temp_dir=folder, runtime_env={"env_vars": environment})
         yield

@@ -100,7 +100,7 @@ def test_a_fused_tensor_is_its_parts():
     parts = weights.fused(qkv, {"q": 4, "k": 2, "v": 2})
     assert [tuple(part.shape) for part in parts.values()] == [(4, 4), (2, 4), (2, 4)]
     assert parts["v"].data_ptr() == qkv[6:].data_ptr()
-    with pytest.raises(ValueError, match=r"add up"):
+    with pytest.raises(ValueError, match=r"have 4 elements of dimension 0"):
         weights.fused(qkv, {"q": 4})
     with pytest.raises(ValueError, match=r"3 names for 8 experts"):
         weights.experts(qkv, ["a", "b", "c"])
@@ -128,7 +128,7 @@ def test_any_layout_to_any_other(convert):
                 if full.dim() > 1
                 else full[place].clone()
             )
-            for rank in chance.sample(range(ranks), chance.randint(1, 2)):
+            for rank in chance.sample(range(ranks), chance.randint(1, min(ranks, 2))):
                 held[rank].append(weights.Slice(tensor.clone(), tuple(full.shape), tuple(start for start, _ in box)))
         return held
 
