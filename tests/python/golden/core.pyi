@@ -108,7 +108,7 @@ class RemoteRegions:
 
     def pairs(self, pairs: object) -> BoundItems:
         """
-        Binds [(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async().
+        Binds [(local_addr, item, offset, nbytes), ...] for transfer_sync() and transfer_async(); rows as there.
         """
 
 class Request:
@@ -260,7 +260,7 @@ class Engine:
 
     def transfer_sync(self, remote_id: str, op: str, descs: object, timeout_ms: int | None = 1000) -> None:
         """
-        Moves all items and blocks until they have moved: "READ" from the remote's memory into the local memory, "WRITE" in the other direction. descs: [(local_addr, remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). After an error no byte can move. Errors: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory was deregistered), PEER_LOST, TIMEOUT.
+        Moves all items and blocks until they have moved: "READ" from the remote's memory into the local memory, "WRITE" in the other direction. descs: [(local_addr, remote_addr, nbytes), ...], an N x 3 array of uint64, or RemoteRegions.pairs(). An item of rows has three numbers more: row_bytes, local_pitch, remote_pitch; its nbytes is that of all rows (at most 2^20). After an error no byte can move. Errors: NOT_CONNECTED, PARAM_INVALID (names the item), STALE (that memory was deregistered), PEER_LOST, TIMEOUT.
         """
 
     def transfer_async(self, remote_id: str, op: str, descs: object, timeout_ms: int | None = None) -> Request:
@@ -424,9 +424,41 @@ class VersionStamp:
     def begin(self) -> None:
         """Starts an update: readers refuse data that they read from now on."""
 
+    def end_as(self, version: int) -> bool:
+        """
+        Ends the update with this version. False, and nothing changes, unless it is greater than every earlier one.
+        """
+
     def end(self) -> int:
         """Ends the update; returns the new version."""
 
     @staticmethod
     def read(bytes: bytes) -> int | None:
         """The version in a copy of the stamp, or None while it is being written."""
+
+class BoxPlanner:
+    """
+    Which bytes of which holder go where, for parameters that lie in boxes. Confined to a thread.
+    """
+
+    def __init__(self) -> None: ...
+
+    def add_parameters(self, names: Sequence[str], table: bytes) -> None:
+        """
+        Per parameter: bytes of an element, number of dimensions, global shape.
+        """
+
+    def add_sources(self, holder: int, table: bytes) -> None:
+        """
+        Boxes: parameter, described range, byte offset in it; offsets, sizes, strides in bytes. PARAM_INVALID.
+        """
+
+    def add_targets(self, table: bytes) -> None:
+        """
+        Boxes: parameter, phase, address; offsets, sizes, strides in bytes. PARAM_INVALID.
+        """
+
+    def plan(self, reader: int = 0) -> list:
+        """
+        [(phase, holder, bytes, words of its moves)]. PARAM_INVALID: a hole or an overlap; names the parameter.
+        """
